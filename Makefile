@@ -1,0 +1,74 @@
+# Every command of the repository. `make` alone lists them; CI runs `make check test` through .ci/run.
+# On a fresh machine Python 3.11 or newer with pip, and make, are enough: each command installs what it needs, from the locks.
+
+SHELL := bash
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+# A stamp is newer than the lock it was made from, so that a second `make` installs nothing.
+PRODUCT := $(VENV)/.product
+TOOLS := $(VENV)/.tools
+
+N ?= 20
+KEEP ?=
+K ?=
+ONLY ?=
+ARGS ?=
+
+.PHONY: help demo test check bench flake lock format docs install clean
+
+help: ## List the commands
+	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+demo: $(PRODUCT) ## Show the whole thing on this machine, no GPU needed (KEEP=1 leaves it running)
+	KEEP=$(KEEP) $(BIN)/python examples/demo.py
+
+test: $(TOOLS) ## Run the tests (K=name runs those matching, ARGS=... goes to pytest)
+	@scripts/run_tests.sh $(if $(K),-k "$(K)") $(ARGS)
+
+check: $(TOOLS) ## Lint, types, import rules, documentation, house rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/docs_settings.py --check
+	$(BIN)/python scripts/docs_cli.py --check
+	$(BIN)/python -m pytest -q -p no:randomly tests/unit/test_repository_*.py
+
+bench: $(TOOLS) ## Print the benchmarks' figures (ONLY=name prints one)
+	$(BIN)/python -m bench $(ONLY)
+
+flake: $(TOOLS) ## Run the tests matching K N times, stop at the first failure (make flake K=test_name N=20)
+	@scripts/flake.sh "$(K)" "$(N)"
+
+lock: ## Resolve pyproject.toml again into both locks
+	scripts/lock.sh
+
+format: $(TOOLS) ## Format the code and mend what the linter can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(TOOLS) ## Write the generated reference pages (settings, commands) again
+	$(BIN)/python scripts/docs_settings.py
+	$(BIN)/python scripts/docs_cli.py
+
+install: $(PRODUCT) ## Install genflow into .venv
+
+clean: ## Remove everything that these commands made
+	rm -rf $(VENV) .cache build dist out .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	scripts/make_venv.sh $(VENV)
+
+$(PRODUCT): requirements.lock pyproject.toml | $(BIN)/python
+	$(PIP) install --quiet --require-hashes -r requirements.lock
+	$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(TOOLS): requirements-dev.lock $(PRODUCT)
+	$(PIP) install --quiet --require-hashes -r requirements-dev.lock
+	@touch $@
