@@ -43,7 +43,7 @@ unpack_for_user() {
     for deb in "$cache"/archives/*.deb; do
         dpkg -x "$deb" "$cache" || fail "$(basename "$deb") could not be unpacked"
     done
-    rm -rf "$cache/archives" "$cache/lists"
+    rm -rf "$cache/archives" "$cache/lists" "$cache"/*.bin
     touch "$stamp"
 }
 

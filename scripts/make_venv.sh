@@ -31,7 +31,9 @@ install_venv_package() {
     local package
     package=python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv
     echo "Installing the package $package, which brings pip to virtual environments ..." >&2
-    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" >&2
+    mkdir -p .cache
+    apt-get update -qq &&
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" >.cache/apt.log 2>&1
 }
 
 make_with_virtualenv() {
@@ -47,7 +49,7 @@ make_with_virtualenv() {
 python=$(find_python)
 trap 'test $? -eq 0 || rm -rf "$venv"' EXIT
 if ! has_venv && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    install_venv_package || echo "That package could not be installed; trying virtualenv instead." >&2
+    install_venv_package || echo "That package could not be installed (.cache/apt.log says why); trying virtualenv." >&2
 fi
 if has_venv; then
     "$python" -m venv "$venv"

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-newest() { find "$1" -path '*/bin/postgres' 2>/dev/null | sort -V | tail -n 1; }
+newest() { (find "$1" -path '*/bin/postgres' 2>/dev/null || true) | sort -V | tail -n 1; }
 
 postgres=$(newest /usr/lib/postgresql)
 if [ -z "$postgres" ]; then
@@ -15,5 +15,16 @@ if [ -z "$postgres" ]; then
     echo "the package postgresql brought no postgres program" >&2
     exit 1
 fi
-"$postgres" --version >&2
-dirname "$postgres"
+bin=$(dirname "$postgres")
+if [ -n "${root:-}" ]; then
+    # Unpacked programs need the libraries unpacked beside them. Programs of the same names set that up, for themselves alone.
+    libraries=$root/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH 2>/dev/null || uname -m | sed 's/$/-linux-gnu/')
+    mkdir -p "$root/bin"
+    for program in "$bin"/*; do
+        printf '#!/bin/sh\nLD_LIBRARY_PATH=%q exec %q "$@"\n' "$libraries" "$program" >"$root/bin/${program##*/}"
+        chmod 755 "$root/bin/${program##*/}"
+    done
+    bin=$root/bin
+fi
+"$bin/postgres" --version >&2
+echo "$bin"
