@@ -34,8 +34,6 @@ check: $(TOOLS) ## Lint, types, import rules, documentation, house rules
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python scripts/docs_settings.py --check
-	$(BIN)/python scripts/docs_cli.py --check
 	$(BIN)/python -m pytest -q -p no:randomly tests/unit/test_repository_*.py
 
 bench: $(TOOLS) ## Print the benchmarks' figures (ONLY=name prints one)
@@ -51,9 +49,8 @@ format: $(TOOLS) ## Format the code and mend what the linter can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(TOOLS) ## Write the generated reference pages (settings, commands) again
-	$(BIN)/python scripts/docs_settings.py
-	$(BIN)/python scripts/docs_cli.py
+docs: $(TOOLS) ## Write the reference pages that are made from the code again
+	$(BIN)/python -m scripts.docs_reference
 
 install: $(PRODUCT) ## Install genflow into .venv
 

@@ -1,0 +1,1 @@
+"""What the repository's commands are made of; nothing here is part of the product."""
