@@ -5,21 +5,20 @@ cd "$(dirname "$0")/.."
 
 mkdir -p .cache
 not_run=()
-without=()
+# The tests that hold on every release of PostgreSQL run on those that PATH and the distribution's folders show.
 if bin=$(scripts/system_postgres.sh 2>.cache/system_postgres.log); then
-    export SYSTEM_POSTGRES_BIN=$bin
+    PATH=$PATH:$bin
 else
-    unset SYSTEM_POSTGRES_BIN
-    without+=(-m "not system_postgres")
-    not_run+=("system_postgres ($(tail -n 1 .cache/system_postgres.log))")
+    not_run+=("the distribution's PostgreSQL ($(tail -n 1 .cache/system_postgres.log))")
 fi
 
-.venv/bin/python -m pytest -n "${JOBS:-2}" --dist loadgroup "${without[@]}" "$@"
+.venv/bin/python -m pytest -n "${JOBS:-2}" --dist loadgroup "$@"
 status=$?
 
 if [ ${#not_run[@]} -eq 0 ]; then
     echo "not run here: nothing"
 else
-    echo "not run here: $(printf '%s; ' "${not_run[@]}" | sed 's/; $//')"
+    printf -v list '%s; ' "${not_run[@]}"
+    echo "not run here: ${list%; }"
 fi
 exit $status
