@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -45,7 +46,7 @@ class PostReply:
     number: float | None = None
     """The server's place in the queue: a receipt, never an identity (0 again after a restart)."""
     error_type: str | None = None
-    """ComfyUI's `error.type`, or ours: `connect`, `withheld`, `too_large`, `timeout`, `reset`, `not_comfyui`."""
+    """ComfyUI's `error.type`, or ours: `connect`, `withheld`, `too_large`, `no_answer`, `not_comfyui`, `half_valid`."""
     message: str = ""
     node_errors: dict[str, Any] = field(default_factory=dict)
     """Per node id: `class_type` and `errors`, without file lists, tracebacks and server paths."""
@@ -359,6 +360,28 @@ def _own_files(node: Any, job_id: UUID, submit_no: int) -> Any:
     if ".." in prefix.replace("\\", "/").split("/"):
         raise ValueError(f"filename_prefix {prefix!r} must not leave its folder by '..'")
     return {**node, "inputs": {**inputs, "filename_prefix": f"{folder}/{prefix}"}}
+
+
+def same_graph(graph: Mapping[str, Any], posted: Mapping[str, Any], *, job_id: UUID) -> bool:
+    """Whether `posted`, found on a server, is this job's own `graph` as some submit of it posted it.
+
+    What `prompt_body` adds, prefix folder and nonce, is put aside: its submit's number may be lost with a database.
+    """
+    return dict(graph) == {node_id: _bare(node, job_id) for node_id, node in posted.items()}
+
+
+def _bare(node: Any, job_id: UUID) -> Any:
+    inputs = node.get("inputs") if isinstance(node, dict) else None
+    if not isinstance(inputs, dict):
+        return node
+    folder = re.compile(rf"genflow/{job_id}/[0-9]+")
+    bare = dict(inputs)
+    nonce, prefix = bare.get("_nonce"), bare.get("filename_prefix")
+    if isinstance(nonce, str) and folder.fullmatch(nonce):
+        del bare["_nonce"]
+    if isinstance(prefix, str) and (found := folder.match(prefix)):
+        bare["filename_prefix"] = prefix[found.end() + 1 :]
+    return {**node, "inputs": bare}
 
 
 _OURS = frozenset({"client_id", "genflow", "create_time"})

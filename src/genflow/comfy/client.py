@@ -1,0 +1,373 @@
+"""One ComfyUI server on the wire.
+
+It reports and decides nothing: what an answer means for a job is `genflow.protocol`'s. Reads share one session and its
+kept connections; every call that changes the server goes on a connection of its own (`genflow.comfy.fresh`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+from uuid import UUID, uuid4
+
+import aiohttp
+
+from genflow.comfy import fresh, messages
+from genflow.comfy.errors import ComfyError, OutputGone, ServerAnswered, ServerUnreachable, Withheld
+from genflow.comfy.events import EventStream, open_stream
+from genflow.comfy.upload import multipart
+from genflow.protocol import Answer, HistoryEntry, Known, Output, PostReply, Reply, classify_post
+
+CALL_TIMEOUT_S = 5.0
+"""For light calls. Never less than a second: after a prompt the server may stand still for 0.8 s."""
+QUEUE_TIMEOUT_S = 15.0
+OBJECT_INFO_TIMEOUT_S = 30.0
+VIEW_TIMEOUT_S = 1_800.0
+VIEW_SILENCE_S = 30.0
+UPLOAD_TIMEOUT_S = 30.0
+UPLOAD_BYTES_PER_S = 256 * 1024
+"""The slowest upload that is waited for."""
+
+MAX_JSON_BYTES = 64 * 1024 * 1024
+VIEW_CHUNK_BYTES = 256 * 1024
+BOOT_MARKER = "genflow-boot.txt"
+_ASKS = 3
+
+
+def open_session() -> aiohttp.ClientSession:
+    """The session that all servers of a process share: no cookies, no proxy settings, no limit on connections."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+    )
+
+
+class ComfyServer:
+    """One ComfyUI server, called `name`, at `url` (with or without a path in front).
+
+    Every method has a total timeout in seconds and raises ServerUnreachable or ServerAnswered, where it says nothing
+    else. None of them retries.
+    """
+
+    def __init__(self, name: str, url: str, session: aiohttp.ClientSession) -> None:
+        self.name = name
+        self.url = url.rstrip("/")
+        self._session = session
+        self._boot: UUID | None = None
+        self._jobs_route: bool | None = None
+        self._watched: set[str] = set()
+
+    # --- the server itself ---
+
+    async def system_stats(self) -> dict[str, Any]:
+        """GET /system_stats: versions, memory, devices."""
+        return await self._get_object("/system_stats", timeout_s=CALL_TIMEOUT_S)
+
+    async def depth(self) -> int:
+        """How many prompts are pending or running: GET /prompt, 39 bytes, where /queue would hold every graph."""
+        answer = await self._get_object("/prompt", timeout_s=CALL_TIMEOUT_S)
+        info = answer.get("exec_info")
+        remaining = info.get("queue_remaining") if isinstance(info, dict) else None
+        if not isinstance(remaining, int) or isinstance(remaining, bool):
+            raise ServerAnswered(200, f"/prompt without queue_remaining: {answer}")
+        return remaining
+
+    async def object_info(self) -> dict[str, Any]:
+        """GET /object_info: every node class the server knows, most of a megabyte."""
+        return await self._get_object("/object_info", timeout_s=OBJECT_INFO_TIMEOUT_S)
+
+    async def read_boot(self) -> UUID:
+        """Which boot of the server this is: a hint, the same for all workers.
+
+        A file of type `temp`, wiped when the server starts, holds a UUID; whoever finds none writes one, the first
+        writer wins, and all believe what then stands under that name. A new boot forgets what was learned of the old.
+        """
+        boot = await self._marker()
+        if boot is None:
+            await self._upload_marker()
+            boot = await self._marker()
+        if boot is None:
+            raise ServerAnswered(404, f"the boot marker {BOOT_MARKER} is gone right after it was written")
+        if boot != self._boot:
+            self._boot, self._jobs_route = boot, None
+        return boot
+
+    async def _marker(self) -> UUID | None:
+        status, body = await self._get(
+            "/view", timeout_s=CALL_TIMEOUT_S, limit=1024, params={"filename": BOOT_MARKER, "type": "temp"}
+        )
+        if status == 404:
+            return None
+        try:
+            if status != 200:
+                raise ValueError
+            return UUID(body.decode("ascii"))
+        except ValueError:
+            raise ServerAnswered(status, f"the boot marker is no UUID: {_shown(body)}") from None
+
+    async def _upload_marker(self) -> None:
+        # Content of its own each time: written again after a restart, an old one would hide the new boot.
+        content = str(uuid4()).encode("ascii")
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield content
+
+        form = multipart(BOOT_MARKER, {"type": "temp"}, chunks(), len(content), lambda: True)
+        reply = await fresh.stream(
+            f"{self.url}/upload/image", form.chunks, form.size, form.content_type, timeout_s=CALL_TIMEOUT_S
+        )
+        if reply.status != 200:
+            raise ServerAnswered(reply.status, _shown(reply.body))
+
+    async def has_jobs_route(self) -> bool:
+        """Whether GET /api/jobs/ID exists here: learned once per boot, by a random id.
+
+        Never by the list: one poisoned entry makes that answer 500 for everybody.
+        """
+        if self._jobs_route is None:
+            status, body = await self._get(f"/api/jobs/{uuid4()}", timeout_s=CALL_TIMEOUT_S, limit=MAX_JSON_BYTES)
+            if status != 404:
+                raise ServerAnswered(status, f"asked for a random job: {_shown(body)}")
+            self._jobs_route = messages.is_not_found(status, _json(body))
+        return self._jobs_route
+
+    # --- one job ---
+
+    async def ask(self, job_id: UUID, submit: UUID, *, doubt: bool) -> Answer:
+        """What the server knows of a job, seen from one submit of it. Never raises for faults of the wire.
+
+        `doubt` says that another submit of the job on this boot may be alive: then an open item is told apart by its
+        UUID in /queue. An ended entry of another submit is told first, for it hides what is open under the same id:
+        delete it and ask again. Everything but ComfyUI's own "not here" is "can't tell".
+        """
+        try:
+            for _ in range(_ASKS):
+                answer = await self._ask(job_id, submit, doubt=doubt)
+                if answer is not None:
+                    return answer
+            return Answer(Known.CANT_TELL, why="the prompt changed its place while it was asked for")
+        except (ComfyError, messages.Malformed) as error:
+            return Answer(Known.CANT_TELL, why=str(error))
+
+    async def _ask(self, job_id: UUID, submit: UUID, *, doubt: bool) -> Answer | None:
+        if not await self.has_jobs_route():
+            return await self._ask_queue_and_history(job_id, submit)
+        status, body = await self._get(f"/api/jobs/{job_id}", timeout_s=CALL_TIMEOUT_S, limit=MAX_JSON_BYTES)
+        if status == 500:
+            # For good, where a node reported a number as a file name; /history still tells.
+            return await self._ask_queue_and_history(job_id, submit)
+        answer = _json(body)
+        if messages.is_not_found(status, answer):
+            return Answer(Known.UNKNOWN, why="Job not found")
+        if status != 200:
+            if status == 404:
+                self._jobs_route = None
+            raise ServerAnswered(status, _shown(body))
+        seen = messages.job_status(answer, job_id)
+        if seen == "ended":
+            return _ended(messages.entry_of_job(answer), submit)
+        if doubt:
+            return _open(await self._queue(job_id), submit)
+        return Answer(Known.PENDING if seen == "pending" else Known.RUNNING)
+
+    async def _ask_queue_and_history(self, job_id: UUID, submit: UUID) -> Answer:
+        # The queue first: the other order misses a prompt that ends in between.
+        items = await self._queue(job_id)
+        status, body = await self._get(f"/history/{job_id}", timeout_s=CALL_TIMEOUT_S, limit=MAX_JSON_BYTES)
+        if status != 200:
+            raise ServerAnswered(status, _shown(body))
+        entry = messages.entry_of_history(_json(body), job_id)
+        if entry is not None:
+            return _ended(entry, submit)
+        return _open(items, submit) or Answer(Known.UNKNOWN, why="neither in /queue nor in /history")
+
+    async def _queue(self, job_id: UUID) -> list[messages.QueueItem]:
+        return messages.queue_items(await self._get_object("/queue", timeout_s=QUEUE_TIMEOUT_S), job_id)
+
+    async def post(self, body: bytes, *, job_id: UUID, timeout_s: float, gate: fresh.Gate) -> PostReply:
+        """POST /prompt once, in at most `timeout_s` seconds; the last byte leaves only if `gate()` says yes.
+
+        Never raises for faults of the wire. Cancelled or timed out, the connection is reset.
+        """
+        try:
+            reply = await fresh.send(f"{self.url}/prompt", body, timeout_s=timeout_s, gate=gate)
+        except Withheld as error:
+            return PostReply(Reply.REFUSED, error_type="withheld", message=str(error))
+        except fresh.NotConnected as error:
+            return PostReply(Reply.REFUSED, error_type="connect", message=str(error))
+        except ServerUnreachable as error:
+            return PostReply(Reply.OPEN_DOUBT, error_type="no_answer", message=str(error))
+        if not reply.whole:
+            return PostReply(Reply.OPEN_DOUBT, reply.status, error_type="not_comfyui", message="a reply without end")
+        return classify_post(job_id, reply.status, reply.headers, reply.body)
+
+    async def cancel(self, job_id: UUID, *, timeout_s: float = CALL_TIMEOUT_S) -> None:
+        """Tell the server to stop this job's prompt, pending or running; no other is touched. Ask until it is gone.
+
+        Where POST /api/jobs/ID/cancel is missing: queue delete, then an interrupt, if this very prompt runs.
+        """
+        async with _within(timeout_s):
+            reply = await fresh.send(f"{self.url}/api/jobs/{job_id}/cancel", b"{}", timeout_s=timeout_s)
+            if reply.status not in (404, 405):
+                _expect_200(reply)
+                return
+            await self.queue_delete(job_id, timeout_s=timeout_s)
+            if any(item.running for item in await self._queue(job_id)):
+                await self._change("/interrupt", {"prompt_id": str(job_id)}, timeout_s)
+
+    async def queue_delete(self, job_id: UUID, *, timeout_s: float = CALL_TIMEOUT_S) -> None:
+        """Take one pending prompt of this id out of the queue; a running one is left alone."""
+        await self._change("/queue", {"delete": [str(job_id)]}, timeout_s)
+
+    async def history_delete(self, job_id: UUID, *, timeout_s: float = CALL_TIMEOUT_S) -> None:
+        """Remove this id's entry from the history."""
+        await self._change("/history", {"delete": [str(job_id)]}, timeout_s)
+
+    async def _change(self, path: str, body: Mapping[str, Any], timeout_s: float) -> None:
+        sent = json.dumps(body).encode("ascii")
+        _expect_200(await fresh.send(f"{self.url}{path}", sent, timeout_s=timeout_s))
+
+    # --- files ---
+
+    async def upload(self, name: str, subfolder: str, chunks: AsyncIterator[bytes], size: int, gate: fresh.Gate) -> str:
+        """Store an input file and return the name under which a node finds it, "subfolder/name".
+
+        Overwrites, so it is safe to repeat where the name holds the content's hash. `gate()` is asked before each
+        chunk: Withheld is raised when it says no. An error of `chunks` is raised as it is; ValueError where they are
+        not `size` bytes or a name is not plain ASCII.
+        """
+        form = multipart(name, {"subfolder": subfolder, "type": "input", "overwrite": "1"}, chunks, size, gate)
+        reply = await fresh.stream(
+            f"{self.url}/upload/image",
+            form.chunks,
+            form.size,
+            form.content_type,
+            timeout_s=UPLOAD_TIMEOUT_S + size / UPLOAD_BYTES_PER_S,
+        )
+        answer = _json(reply.body) if reply.status == 200 else None
+        if not isinstance(answer, dict) or not isinstance(answer.get("name"), str):
+            raise ServerAnswered(reply.status, _shown(reply.body))
+        kept_in = answer.get("subfolder")
+        return f"{kept_in}/{answer['name']}" if kept_in else str(answer["name"])
+
+    async def view(self, output: Output) -> AsyncIterator[bytes]:
+        """The bytes of an output file, streamed. Raises OutputGone on a 404 or a file of 0 bytes.
+
+        A body that breaks off raises ServerUnreachable: what came before it is not the file.
+        """
+        params = {"filename": output.filename, "subfolder": output.subfolder, "type": output.folder_type}
+        timeout = aiohttp.ClientTimeout(total=VIEW_TIMEOUT_S, sock_connect=CALL_TIMEOUT_S, sock_read=VIEW_SILENCE_S)
+        size = 0
+        try:
+            async with self._session.get(
+                f"{self.url}/view", params=params, timeout=timeout, allow_redirects=False, headers=_PLAIN
+            ) as reply:
+                if reply.status == 404:
+                    raise OutputGone(f"{output.subfolder}/{output.filename} is not there")
+                if reply.status != 200:
+                    raise ServerAnswered(reply.status, _shown(await reply.content.read(500)))
+                if "Content-Length" not in reply.headers and "Transfer-Encoding" not in reply.headers:
+                    raise ServerAnswered(200, "a file without its length: nobody could tell whether it is whole")
+                async for chunk in reply.content.iter_chunked(VIEW_CHUNK_BYTES):
+                    size += len(chunk)
+                    yield chunk
+        except (aiohttp.ClientError, OSError) as error:
+            raise ServerUnreachable(f"/view: {error or type(error).__name__}") from error
+        if size == 0:
+            raise OutputGone(f"{output.subfolder}/{output.filename} has 0 bytes")
+
+    # --- events ---
+
+    @contextlib.asynccontextmanager
+    async def watch(self, client_id: str) -> AsyncIterator[EventStream]:
+        """The events of `client_id`, from before its prompt is posted. The caller limits how long opening may take.
+
+        Raises RuntimeError while a socket of the same client id is open here: when the old one closes, the server
+        would forget the new one.
+        """
+        if client_id in self._watched:
+            raise RuntimeError(f"client id {client_id} has a socket already")
+        self._watched.add(client_id)
+        try:
+            async with await open_stream(self._session, self.url, client_id) as events:
+                yield events
+        finally:
+            self._watched.discard(client_id)
+
+    # --- reads ---
+
+    async def _get_object(self, path: str, *, timeout_s: float) -> dict[str, Any]:
+        status, body = await self._get(path, timeout_s=timeout_s, limit=MAX_JSON_BYTES)
+        answer = _json(body)
+        if status != 200 or not isinstance(answer, dict):
+            raise ServerAnswered(status, _shown(body))
+        return answer
+
+    async def _get(
+        self, path: str, *, timeout_s: float, limit: int, params: Mapping[str, str] | None = None
+    ) -> tuple[int, bytes]:
+        try:
+            async with self._session.get(
+                f"{self.url}{path}",
+                params=params,
+                timeout=aiohttp.ClientTimeout(total=timeout_s),
+                allow_redirects=False,
+                headers=_PLAIN,
+            ) as reply:
+                body = bytearray()
+                async for chunk in reply.content.iter_any():
+                    body += chunk
+                    if len(body) > limit:
+                        raise ServerAnswered(reply.status, f"{path} answered more than {limit} bytes")
+                return reply.status, bytes(body)
+        except (aiohttp.ClientError, OSError) as error:
+            raise ServerUnreachable(f"{path}: {error or type(error).__name__}") from error
+
+
+_PLAIN = {"Accept-Encoding": "identity"}
+
+
+@contextlib.asynccontextmanager
+async def _within(timeout_s: float) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(timeout_s):
+            yield
+    except TimeoutError as error:
+        raise ServerUnreachable(f"no whole answer within {timeout_s:g} s") from error
+
+
+def _expect_200(reply: fresh.FreshReply) -> None:
+    if reply.status != 200:
+        raise ServerAnswered(reply.status, _shown(reply.body))
+
+
+def _ended(entry: HistoryEntry, submit: UUID) -> Answer:
+    known = Known.ENDED if entry.submit == submit else Known.EARLIER_ENDED
+    return Answer(known, entry=entry, submit=entry.submit)
+
+
+def _open(items: list[messages.QueueItem], submit: UUID) -> Answer | None:
+    """What the queue's items of one job say; None where it holds none."""
+    if not items:
+        return None
+    mine = [item for item in items if item.submit == submit]
+    if not mine:
+        return Answer(Known.EARLIER_OPEN, submit=items[0].submit)
+    running = any(item.running for item in mine)
+    return Answer(Known.RUNNING if running else Known.PENDING, submit=submit)
+
+
+def _json(body: bytes) -> Any:
+    """The JSON value of a body, None where it is none. NaN and Infinity pass: the server itself writes them."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _shown(body: bytes) -> str:
+    return body[:500].decode("utf-8", "replace")
