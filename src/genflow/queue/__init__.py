@@ -1,1 +1,23 @@
-"""…"""
+"""The durable queue: owns every table written in a job's transaction. SQL stands in sql/, one statement a file."""
+
+from genflow.queue.hold import Hold, JobCanceled, LeaseLost, NotHeld, SlotTaken, StartByPassed
+from genflow.queue.ledger import Ledger
+from genflow.queue.queue import Queue
+from genflow.queue.registry import Registry
+from genflow.queue.sweeps import Sweeps
+from genflow.queue.writer import DirectWriter, Writer
+
+__all__ = [
+    "DirectWriter",
+    "Hold",
+    "JobCanceled",
+    "LeaseLost",
+    "Ledger",
+    "NotHeld",
+    "Queue",
+    "Registry",
+    "SlotTaken",
+    "StartByPassed",
+    "Sweeps",
+    "Writer",
+]

@@ -55,7 +55,8 @@ create table genflow.jobs (
     deadline_at  timestamptz,
     worker_id    uuid,
     token        bigint not null default 0,
-    lease_until  timestamptz,                            -- in no index: a renewal stays a heap-only update
+    lease_until  timestamptz,                            -- in no index: a renewal stays a heap-only update;
+                                                         -- after it no POST of the last holder is in the air
     server_id    int references genflow.servers,         -- binding
     submit_no    int not null default 0,
     step         smallint not null default 0,
@@ -84,6 +85,7 @@ create index jobs_list on genflow.jobs (tenant_id, seq desc);
 create index jobs_batch on genflow.jobs (batch_id, seq) where batch_id is not null;
 create index jobs_prune on genflow.jobs (expires_at) where state >= 10;
 create index jobs_ended on genflow.jobs (ended_at) where state >= 10;
+create index jobs_live on genflow.jobs (id) where state < 10;
 
 create table genflow.job_specs (
     job_id        uuid primary key references genflow.jobs on delete cascade,
@@ -126,7 +128,6 @@ create table genflow.submits (
     client_id     text,
     number        double precision,
     created_at    timestamptz not null,
-    post_by       timestamptz not null,                  -- after this its POST is no longer in the air
     accepted_at   timestamptz,
     ended_at      timestamptz,
     exec_start_ms bigint,
@@ -142,8 +143,10 @@ create unique index submits_slot on genflow.submits (server_id, slot) where stat
 create table genflow.late_receipts (
     submit  uuid not null,
     number  double precision,
-    seen_at timestamptz not null
+    seen_at timestamptz not null,
+    chored  boolean not null default false               -- its server is being asked
 );
+create index late_receipts_new on genflow.late_receipts (seen_at) where not chored;
 
 create table genflow.attempts (
     job_id     uuid not null references genflow.jobs on delete cascade,

@@ -1,0 +1,225 @@
+"""The queue as clients' requests use it: accept, look, cancel. It holds no job and knows no server."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID, uuid4
+
+from psycopg.types.json import Json, Jsonb
+
+from genflow import failpoints
+from genflow.errors import GenflowError
+from genflow.jobs import State
+from genflow.postgres.pool import Pool
+from genflow.queue.records import AssetRecord, JobView, NewJob, view_of
+from genflow.queue.statements import statement
+from genflow.queue.writer import OUTAGE, DirectWriter, Row
+
+KEY_TTL_S = 24 * 3600.0
+"""Seconds an idempotency key is remembered (Comfy API v2)."""
+
+
+class KeyInUse(GenflowError):
+    """The idempotency key belongs to a job already."""
+
+    def __init__(self, job_id: UUID | None) -> None:
+        super().__init__(
+            "idempotency_key_reuse",
+            "this Idempotency-Key was used before; poll the job it made, or send a new key for a new job",
+            status=422,
+            details={"field": "Idempotency-Key", "job_id": None if job_id is None else str(job_id)},
+        )
+
+
+class QueueFull(GenflowError):
+    """The queue holds as many live jobs as it may."""
+
+    def __init__(self, live: int, limit: int, retry_after_s: int) -> None:
+        super().__init__(
+            "queue_full",
+            f"the queue holds its limit of {limit} jobs; try again in {retry_after_s} s",
+            status=429,
+            details={"limit": limit, "got": live},
+            headers={"Retry-After": str(retry_after_s)},
+        )
+
+
+def retry_after_s(excess: int, ended_last_minute: int) -> int:
+    """Whole seconds until `excess` jobs have left at the last minute's rate: at least 1, at most 60."""
+    if ended_last_minute <= 0:
+        return 60
+    return min(60, max(1, math.ceil(excess / (ended_last_minute / 60))))
+
+
+class Queue:
+    """Accepts jobs and shows them. Every method waits through a short outage of the database."""
+
+    def __init__(self, pool: Pool, *, queue_limit: int, retention_s: float, patience_s: float = 10.0) -> None:
+        self._pool = pool
+        self._writer = DirectWriter(pool, patience_s=patience_s)
+        self._limit = queue_limit
+        self._retention_s = retention_s
+        self._object_info: tuple[list[bytes], dict[str, Any]] | None = None
+
+    async def enqueue(self, job: NewJob) -> None:
+        """Commit a job. Raises KeyInUse or QueueFull; after either, nothing is left behind.
+
+        A commit whose outcome a lost connection hides is read back by the job's id.
+        """
+        params = {
+            "job": job.id,
+            "tenant": job.tenant,
+            "priority": job.priority,
+            "start_by_s": job.start_by_s,
+            "key": job.idempotency_key,
+            "key_ttl": KEY_TTL_S,
+            "body_hash": job.body_hash,
+            "workflow": job.workflow,
+            "params": None if job.params is None else Json(job.params),
+            "metadata": Jsonb(job.metadata),
+            "extra_data": None if job.extra_data is None else Json(job.extra_data),
+            "policy": Json(job.policy.to_json()),
+            "assets": list(job.assets),
+            "queue_limit": self._limit,
+            "retention_s": self._retention_s,
+        }
+        try:
+            outcome = await self._insert(params)
+        except OUTAGE:
+            if await self._writer.write("job_status", {"job": job.id, "tenant": job.tenant}):
+                return
+            outcome = await self._insert(params)
+        failpoints.hit("enqueue.after_commit")
+        if outcome["accepted"]:
+            await self._hint("queued")
+            return
+        if outcome["live"] >= self._limit:
+            raise await self._full(outcome["live"])
+        owner = await self._writer.write("key_owner", {"tenant": job.tenant, "key": job.idempotency_key})
+        raise KeyInUse(owner[0]["job_id"] if owner else None)
+
+    async def _insert(self, params: Mapping[str, Any]) -> Row:
+        async with self._pool.connection(timeout=5.0) as connection, connection.transaction():
+            cursor = await connection.execute(statement("enqueue"), params)
+            row = await cursor.fetchone()
+            failpoints.hit("enqueue.before_commit")
+        if row is None:
+            raise RuntimeError("enqueue.sql always answers one row")
+        return row
+
+    async def _full(self, live: int) -> QueueFull:
+        rate = await self._writer.write("drain_rate", {})
+        return QueueFull(live, self._limit, retry_after_s(live - self._limit + 1, rate[0]["ended"]))
+
+    async def _hint(self, payload: str) -> None:
+        """Tell whoever listens. Outside the job's transaction and never waited for: the poll is the truth."""
+        try:
+            async with self._pool.connection(timeout=1.0) as connection:
+                await connection.execute("select pg_notify('genflow', %s)", [payload])
+        except OUTAGE:
+            pass
+
+    async def view(self, job_id: UUID, *, tenant: int = 1, watched: bool = False) -> JobView | None:
+        """The job as clients see it, or None. `watched` asks its holder to write live progress for a while."""
+        rows = await self._writer.write("job_view", {"job": job_id, "tenant": tenant})
+        if not rows:
+            return None
+        if watched and rows[0]["unwatched"] and not State(rows[0]["state"]).terminal:
+            await self._writer.write("watch", {"job": job_id})
+        return view_of(rows[0])
+
+    async def story(self, job_id: UUID, *, tenant: int = 1) -> Row | None:
+        """The job's own story as job_story.sql tells it, or None."""
+        rows = await self._writer.write("job_story", {"job": job_id, "tenant": tenant})
+        return rows[0] if rows else None
+
+    async def ended(self, job_id: UUID, *, tenant: int = 1) -> bool:
+        """Whether the job is in a terminal state (or unknown)."""
+        rows = await self._writer.write("job_status", {"job": job_id, "tenant": tenant})
+        return not rows or State(rows[0]["state"]).terminal
+
+    async def page(
+        self, *, limit: int, before: int | None = None, states: Sequence[State] | None = None, tenant: int = 1
+    ) -> list[Row]:
+        """Up to `limit` jobs below the cursor, newest first, as job_list.sql tells them."""
+        return await self._writer.write(
+            "job_list",
+            {
+                "tenant": tenant,
+                "limit": limit,
+                "before": before,
+                "states": None if states is None else [int(state) for state in states],
+            },
+        )
+
+    async def workflow(self, job_id: UUID, *, tenant: int = 1) -> str | None:
+        """The exact text that the client sent, or None."""
+        rows = await self._writer.write("job_workflow", {"job": job_id, "tenant": tenant})
+        return rows[0]["workflow"] if rows else None
+
+    async def cancel(self, job_id: UUID, *, tenant: int = 1) -> bool:
+        """Cancel, or ask its holder to; False for an unknown job. Idempotent; a finished job stays as it is."""
+        rows = await self._writer.write("cancel", {"job": job_id, "tenant": tenant, "retention_s": self._retention_s})
+        if rows and rows[0]["changed"]:
+            await self._hint(f"cancel:{job_id}")
+        return bool(rows)
+
+    async def add_upload(
+        self, *, hash: bytes, sha256: bytes, size: int, name: str, type: str, content_type: str, tenant: int = 1
+    ) -> UUID:
+        """Record a file that is in the store already; its asset id. GenflowError where clean-up is deleting it."""
+        asset = uuid4()
+        rows = await self._writer.write(
+            "create_upload",
+            {
+                "asset": asset,
+                "tenant": tenant,
+                "hash": hash,
+                "sha256": sha256,
+                "size": size,
+                "name": name,
+                "type": type,
+                "content_type": content_type,
+                "retention_s": self._retention_s,
+            },
+        )
+        if not rows:
+            raise GenflowError("storage_unavailable", "this file is being cleaned up; send it again", status=503)
+        return asset
+
+    async def assets(self, ids: Sequence[UUID], *, tenant: int = 1) -> dict[UUID, AssetRecord]:
+        """Those of the assets that this tenant has, by id."""
+        rows = await self._writer.write("assets_by_id", {"assets": list(ids), "tenant": tenant})
+        return {row["id"]: _asset_of(row) for row in rows}
+
+    async def known_object_info(self) -> dict[str, Any] | None:
+        """What the fleet's servers together can run, as last seen; None when nothing is known yet."""
+        rows = await self._writer.write("known_object_info_hashes", {})
+        hashes = [bytes(row["hash"]) for row in rows]
+        if not hashes:
+            return None
+        if self._object_info is None or self._object_info[0] != hashes:
+            merged: dict[str, Any] = {}
+            for row in await self._writer.write("known_object_info", {}):
+                merged.update(json.loads(row["body"]))
+            self._object_info = (hashes, merged)
+        return self._object_info[1]
+
+
+def _asset_of(row: Row) -> AssetRecord:
+    return AssetRecord(
+        id=row["id"],
+        hash=None if row["blob_hash"] is None else bytes(row["blob_hash"]),
+        kind=row["kind"],
+        job_id=row["job_id"],
+        node_id=row["node_id"],
+        name=row["name"],
+        type=row["type"],
+        content_type=row["content_type"],
+        size=row["size"],
+        created_at=row["created_at"],
+        expires_at=row["expires_at"],
+    )

@@ -1,0 +1,280 @@
+"""What the queue hands out and takes in, as plain records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from genflow.failures import Policy
+from genflow.jobs import State, Status, Step, SubmitState, shown_status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """A job to accept. `workflow` is the client's exact text; `assets` are the inputs that it names."""
+
+    id: UUID
+    workflow: str
+    body_hash: bytes
+    policy: Policy
+    assets: tuple[UUID, ...] = ()
+    params: dict[str, Any] | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+    extra_data: dict[str, Any] | None = None
+    idempotency_key: str | None = None
+    start_by_s: float | None = None
+    priority: int = 0
+    tenant: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class AssetRecord:
+    """A user's file record. `hash` is the BLAKE3 of its bytes, `size` in bytes."""
+
+    id: UUID
+    hash: bytes | None
+    kind: str
+    job_id: UUID | None
+    node_id: str | None
+    name: str
+    type: str
+    content_type: str
+    size: int
+    created_at: datetime
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRecord:
+    """An output as a job lists it."""
+
+    id: UUID
+    node_id: str
+    name: str
+    type: str
+    content_type: str
+    size: int
+    hash: str | None
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """A job as a client sees it."""
+
+    id: UUID
+    state: State
+    status: Status
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    expires_at: datetime
+    queue_position: int | None
+    progress: dict[str, Any] | None
+    outputs: list[OutputRecord]
+    error: dict[str, Any] | None
+    metadata: dict[str, str]
+    params: dict[str, Any] | None
+    execution_ms: int | None
+    attempts: int
+    takeovers: int
+    resubmits: int
+    doubled: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A job just claimed. `server_id` is its binding; `since_last_holder_s` the seconds since a former holder's end."""
+
+    job_id: UUID
+    token: int
+    server_id: int | None
+    since_last_holder_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitRecord:
+    """The newest submit of a job."""
+
+    no: int
+    uuid: UUID
+    attempt: int
+    server_id: int
+    boot: UUID | None
+    slot: int
+    state: SubmitState
+    client_id: str | None
+    stop_reason: str | None
+    entry: dict[str, Any] | None
+    ended_ago_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """An input of a job: an asset whose bytes must lie on the server before its prompt is posted."""
+
+    asset_id: UUID
+    hash: bytes
+    content_type: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class UploadRecord:
+    """An input that lies on a server already, as of that server's boot."""
+
+    server_id: int
+    boot: UUID | None
+    name: str
+    hash: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """All that a holder needs to go on after the job's last checkpoint."""
+
+    job_id: UUID
+    step: Step
+    attempt: int
+    takeovers: int
+    resubmits: int
+    collects: int
+    cancel_asked: bool
+    executing: bool
+    server_id: int | None
+    workflow: str
+    policy: Policy
+    extra_data: dict[str, Any] | None
+    submit: SubmitRecord | None
+    doubtful: frozenset[tuple[int, UUID | None]]
+    uploads: list[UploadRecord]
+    inputs: list[InputFile]
+    oom_attempts: int
+
+    @property
+    def open_submit(self) -> SubmitRecord | None:
+        """The submit that may run or be running, if there is one."""
+        return self.submit if self.submit is not None and self.submit.state.open else None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOutput:
+    """An output whose bytes are in the store, on its way into the job's result."""
+
+    id: UUID
+    hash: bytes
+    sha256: bytes
+    size: int
+    node_id: str
+    key: str
+    index: int
+    name: str
+    type: str
+    content_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chore:
+    """Work after the fact, tied to one submit."""
+
+    id: int
+    kind: str
+    server_id: int
+    job_id: UUID
+    submit_no: int
+    submit: UUID
+    payload: dict[str, Any]
+    tries: int
+    token: int
+
+
+def view_of(row: dict[str, Any]) -> JobView:
+    """A job's view from the row of job_view.sql."""
+    state = State(row["state"])
+    return JobView(
+        id=row["id"],
+        state=state,
+        status=shown_status(
+            state, cancel_asked=row["cancel_at"] is not None, executing=row["executing_at"] is not None
+        ),
+        created_at=row["created_at"],
+        started_at=row["executing_at"],
+        ended_at=row["ended_at"],
+        expires_at=row["expires_at"],
+        queue_position=row["queue_position"] if row["queue_position"] != 1001 else None,
+        progress=row["progress"] if not state.terminal else None,
+        outputs=[output_of(output) for output in row["outputs"]],
+        error=row["error"],
+        metadata=row["metadata"],
+        params=row["params"],
+        execution_ms=row["execution_ms"],
+        attempts=row["attempt"],
+        takeovers=row["takeovers"],
+        resubmits=row["resubmits"],
+        doubled=row["doubled"],
+    )
+
+
+def output_of(row: dict[str, Any]) -> OutputRecord:
+    """An output from its JSON in job_view.sql."""
+    return OutputRecord(
+        id=UUID(row["id"]),
+        node_id=row["node_id"],
+        name=row["name"],
+        type=row["type"],
+        content_type=row["content_type"],
+        size=row["size"],
+        hash=row["hash"],
+        expires_at=datetime.fromisoformat(row["expires_at"]) if row["expires_at"] else None,
+    )
+
+
+def work_of(row: dict[str, Any]) -> Work:
+    """A holder's view from the row of load_work.sql."""
+    submit = row["submit"]
+    return Work(
+        job_id=row["id"],
+        step=Step(row["step"]),
+        attempt=row["attempt"],
+        takeovers=row["takeovers"],
+        resubmits=row["resubmits"],
+        collects=row["collects"],
+        cancel_asked=row["cancel_at"] is not None,
+        executing=row["executing_at"] is not None,
+        server_id=row["server_id"],
+        workflow=row["workflow"],
+        policy=Policy.from_json(row["policy"]),
+        extra_data=row["extra_data"],
+        submit=None
+        if submit is None
+        else SubmitRecord(
+            no=submit["no"],
+            uuid=UUID(submit["uuid"]),
+            attempt=submit["attempt"],
+            server_id=submit["server_id"],
+            boot=_uuid(submit["boot"]),
+            slot=submit["slot"],
+            state=SubmitState(submit["state"]),
+            client_id=submit["client_id"],
+            stop_reason=submit["stop_reason"],
+            entry=submit["entry"],
+            ended_ago_s=submit["ended_ago_s"],
+        ),
+        doubtful=frozenset((doubt["server_id"], _uuid(doubt["boot"])) for doubt in row["doubtful"]),
+        uploads=[
+            UploadRecord(file["server_id"], _uuid(file["boot"]), file["name"], bytes.fromhex(file["hash"]))
+            for file in row["uploads"]
+        ],
+        inputs=[
+            InputFile(UUID(file["id"]), bytes.fromhex(file["hash"]), file["content_type"], file["size"])
+            for file in row["inputs"]
+            if file["hash"] is not None
+        ],
+        oom_attempts=row["oom_attempts"],
+    )
+
+
+def _uuid(text: str | None) -> UUID | None:
+    return None if text is None else UUID(text)

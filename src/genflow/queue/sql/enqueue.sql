@@ -1,0 +1,37 @@
+-- Accept a job: key, job, spec and references to its inputs, all or nothing.
+-- Admits nothing past queue_limit (overshoot: at most the submissions in flight) and nothing under a key in use.
+-- Locks: the key's row (a concurrent submit with the same key waits here). Index: jobs_live, job_keys_pkey.
+with depth as (
+    select count(*) as live
+    from (select 1 from genflow.jobs where state < 10 limit %(queue_limit)s) as counted
+), claimed_key as (
+    insert into genflow.job_keys as known (tenant_id, scope, key, job_id, body_hash, expires_at)
+    select %(tenant)s, 'submit', %(key)s, %(job)s, %(body_hash)s, genflow.clock() + %(key_ttl)s * interval '1 s'
+    from depth
+    where %(key)s::text is not null and live < %(queue_limit)s
+    on conflict (tenant_id, scope, key) do update
+        set job_id = excluded.job_id, body_hash = excluded.body_hash, expires_at = excluded.expires_at
+        where known.expires_at < genflow.clock()
+    returning 1
+), admitted as (
+    select 1
+    from depth
+    where live < %(queue_limit)s and (%(key)s::text is null or exists (select 1 from claimed_key))
+), new_job as (
+    insert into genflow.jobs (id, tenant_id, state, priority, start_by, created_at, expires_at)
+    select %(job)s, %(tenant)s, 2, %(priority)s, genflow.clock() + %(start_by_s)s * interval '1 s',
+           genflow.clock(), genflow.clock() + %(retention_s)s * interval '1 s'
+    from admitted
+    returning id
+), new_spec as (
+    insert into genflow.job_specs (job_id, workflow, body_hash, params, metadata, extra_data, policy)
+    select id, %(workflow)s, %(body_hash)s, %(params)s, %(metadata)s, %(extra_data)s, %(policy)s
+    from new_job
+), new_refs as (
+    insert into genflow.job_assets (asset_id, job_id)
+    select asset, new_job.id
+    from new_job, unnest(%(assets)s::uuid[]) as asset
+    on conflict do nothing
+)
+select live, (select count(*) from new_job) as accepted
+from depth

@@ -1,0 +1,29 @@
+-- One job's own story: its attempts and submits, and why it waits. Locks: none. Index: jobs_pkey and the two primary keys.
+select j.id, j.state, j.step, j.token, j.worker_id, j.attempt, j.takeovers, j.resubmits, j.collects, j.moved, j.doubled,
+       j.run_at, j.start_by, j.lease_until, j.executing_at, j.cancel_at, j.created_at, j.ended_at, j.error,
+       s.params, s.metadata, bound.name as server,
+       coalesce((
+           select json_agg(json_build_object(
+                      'no', a.no, 'server', v.name, 'worker', a.worker_id, 'started_at', a.started_at,
+                      'ended_at', a.ended_at, 'outcome', a.outcome, 'class', a.class, 'code', a.code,
+                      'reason', a.reason, 'node_id', a.node_id, 'node_class', a.node_class, 'gpu_ms', a.gpu_ms)
+                  order by a.no)
+           from genflow.attempts as a
+           join genflow.servers as v on v.id = a.server_id
+           where a.job_id = j.id
+       ), '[]') as attempts,
+       coalesce((
+           select json_agg(json_build_object(
+                      'no', u.no, 'uuid', u.uuid, 'attempt', u.attempt, 'server', v.name, 'slot', u.slot,
+                      'state', u.state, 'number', u.number, 'created_at', u.created_at,
+                      'accepted_at', u.accepted_at, 'ended_at', u.ended_at, 'executed', u.executed,
+                      'stop_reason', u.stop_reason, 'gpu_ms', u.exec_end_ms - u.exec_start_ms)
+                  order by u.no)
+           from genflow.submits as u
+           join genflow.servers as v on v.id = u.server_id
+           where u.job_id = j.id
+       ), '[]') as submits
+from genflow.jobs as j
+join genflow.job_specs as s on s.job_id = j.id
+left join genflow.servers as bound on bound.id = j.server_id
+where j.id = %(job)s and j.tenant_id = %(tenant)s and j.expires_at > genflow.clock()

@@ -1,0 +1,25 @@
+-- One job as the API shows it, outputs included. Locks: none. Index: jobs_pkey, jobs_claim, assets_output.
+select j.id, j.state, j.cancel_at, j.executing_at, j.created_at, j.ended_at, j.expires_at, j.error,
+       j.attempt, j.takeovers, j.resubmits, j.doubled, s.metadata, s.params, l.progress,
+       (l.watched_until is null or l.watched_until < genflow.clock() + interval '5 s') as unwatched,
+       case when j.state = 2 and j.server_id is null and j.cancel_at is null then (
+           select count(*)
+           from (select 1
+                 from genflow.jobs as ahead
+                 where ahead.state = 2 and ahead.server_id is null and ahead.class_id = j.class_id
+                   and (ahead.priority, ahead.vtime, ahead.seq) <= (j.priority, j.vtime, j.seq)
+                 limit 1001) as counted
+       ) end as queue_position,
+       (select max(u.exec_end_ms - u.exec_start_ms) from genflow.submits as u where u.job_id = j.id) as execution_ms,
+       coalesce((
+           select json_agg(json_build_object(
+                      'id', a.id, 'node_id', a.node_id, 'name', a.name, 'type', a.type,
+                      'content_type', a.content_type, 'size', a.size, 'hash', encode(a.blob_hash, 'hex'),
+                      'expires_at', a.expires_at) order by a.node_id, a.key, a.idx)
+           from genflow.assets as a
+           where a.job_id = j.id and a.kind = 'output'
+       ), '[]') as outputs
+from genflow.jobs as j
+join genflow.job_specs as s on s.job_id = j.id
+left join genflow.job_live as l on l.job_id = j.id
+where j.id = %(job)s and j.tenant_id = %(tenant)s and j.expires_at > genflow.clock()

@@ -1,0 +1,17 @@
+-- Who stops a run says so before the first call that stops it. Locks: the job's row (fence). Index: jobs_pkey, submits_pkey.
+with held as materialized (
+    select id
+    from genflow.jobs
+    where id = %(job)s and token = %(token)s and worker_id = %(worker)s
+    for update
+), marked as (
+    update genflow.submits as u
+    set stop_reason = coalesce(u.stop_reason, %(reason)s)
+    from held
+    where u.job_id = held.id and u.no = %(no)s and u.state < 10
+)
+update genflow.jobs as j
+set lease_until = greatest(j.lease_until, genflow.clock() + %(lease_s)s * interval '1 s')
+from held
+where j.id = held.id
+returning j.id

@@ -1,0 +1,97 @@
+"""Bounded sweeps over all jobs, run by every process alike (no leader), and the chores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import structlog
+from psycopg.types.json import Json
+
+from genflow.failures import failure
+from genflow.jobs import State
+from genflow.queue.ledger import error_of
+from genflow.queue.records import Chore
+from genflow.queue.writer import Writer
+
+log = structlog.get_logger()
+
+BATCH = 200
+"""Rows that one sweep changes at most."""
+
+
+class Sweeps:
+    """What keeps jobs moving when nobody holds them."""
+
+    def __init__(self, writer: Writer, *, lease_s: float, chore_lease_s: float = 120.0) -> None:
+        self._writer = writer
+        self._lease_s = lease_s
+        self._chore_lease_s = chore_lease_s
+
+    async def rescue(self) -> int:
+        """Free jobs whose holder's lease ran out or whose deadline passed; how many."""
+        killer = failure("kills_its_workers", "its lease ran out more often than max_takeovers allows")
+        rows = await self._writer.write(
+            "rescue", {"lease_s": self._lease_s, "limit": BATCH, "error": Json(error_of(killer))}
+        )
+        for row in rows:
+            log.warning(
+                "lease_ran_out", job=str(row["id"]), takeovers=row["takeovers"], hung=row["hung"],
+                now=State(row["state"]).name.lower(),
+            )  # fmt: skip
+        return len(rows)
+
+    async def due(self) -> int:
+        """Queue jobs whose back-off is over; how many."""
+        return len(await self._writer.write("due", {"limit": BATCH}))
+
+    async def expire(self) -> int:
+        """End jobs whose start-by passed before any run; how many."""
+        rows = await self._writer.write("expire", {"limit": BATCH})
+        for row in rows:
+            log.info("expired", job=str(row["id"]))
+        return len(rows)
+
+    async def cancel_unreachable(self, *, unseen_s: float) -> int:
+        """Cancel jobs whose server was not seen for `unseen_s` seconds since the cancel; how many."""
+        rows = await self._writer.write("cancel_unreachable", {"unseen_s": unseen_s, "limit": BATCH})
+        for row in rows:
+            log.warning("canceled_unreachable", job=str(row["id"]))
+        return len(rows)
+
+    async def late_chores(self) -> int:
+        """Have servers asked about prompts that left a worker after its lease was lost; how many."""
+        return len(await self._writer.write("late_chores", {}))
+
+    async def claim_chore(self, server_ids: Sequence[int]) -> Chore | None:
+        """The next chore on one of these servers, leased."""
+        rows = await self._writer.write("claim_chore", {"servers": list(server_ids), "lease_s": self._chore_lease_s})
+        return _chore_of(rows[0]) if rows else None
+
+    async def end_chore(self, chore: Chore) -> None:
+        """Strike a chore off."""
+        await self._writer.write("end_chore", {"chore": chore.id, "token": chore.token})
+
+    async def postpone_chore(self, chore: Chore, *, delay_s: float) -> None:
+        """Look at a chore again after `delay_s` seconds."""
+        await self._writer.write("postpone_chore", {"chore": chore.id, "token": chore.token, "delay_s": delay_s})
+
+    async def count_doubled(self, job_id: UUID) -> None:
+        """Count a run beyond the one."""
+        await self._writer.write("count_doubled", {"job": job_id})
+        log.error("doubled_run", job=str(job_id))
+
+
+def _chore_of(row: dict[str, Any]) -> Chore:
+    return Chore(
+        id=row["id"],
+        kind=row["kind"],
+        server_id=row["server_id"],
+        job_id=row["job_id"],
+        submit_no=row["submit_no"],
+        submit=row["submit"],
+        payload=row["payload"] or {},
+        tries=row["tries"],
+        token=row["token"],
+    )
