@@ -1,0 +1,279 @@
+"""Blobs on a local disk: `<root>/blobs/ab/cd/<hash>`, each written whole beside the others before it gets its name.
+
+The order that makes a confirmed blob survive a power cut: write, fsync the file, make its folders (fsync what holds
+them), rename, fsync the folder. Bytes arrive in `<root>/blobs/incoming`, on the same file system, because their name
+is known only after the last of them. All file work and hashing happens in threads of the store's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import structlog
+from blake3 import blake3
+
+from genflow.errors import GenflowError
+from genflow.storage.store import HASH_BYTES, BlobDamaged, BlobMissing, StoredBlob, storage_unavailable
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+CHUNK_BYTES = 1024 * 1024
+STALE_S = 6 * 3600.0
+_THREADS = 8
+
+
+class LocalStore:
+    """A store in a folder; several processes may share it. Files are readable by our own user only.
+
+    Incoming files that nobody wrote to for `stale_s` seconds are remains of a crash and are removed at start.
+    Raises GenflowError `storage_unavailable` when the folder can't be used.
+    """
+
+    def __init__(self, root: Path, *, stale_s: float = STALE_S) -> None:
+        self._root = root.absolute()
+        self._blobs = self._root / "blobs"
+        self._incoming = self._blobs / "incoming"
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="storage")
+        self._durable: set[Path] = set()  # folders whose own entry is known to be on the disk
+        try:
+            new = [folder for folder in (self._root, *self._root.parents) if not folder.exists()]
+            self._root.mkdir(parents=True, exist_ok=True)
+            self._blobs.mkdir(mode=0o700, exist_ok=True)
+            self._incoming.mkdir(mode=0o700, exist_ok=True)
+            for folder in (*(folder.parent for folder in new), self._root, self._blobs):
+                _sync_folder(folder)
+            self._remove_stale(stale_s)
+        except OSError as error:
+            raise storage_unavailable(f"use the folder {self._root}", error) from error
+
+    async def put(self, chunks: AsyncIterator[bytes], limit_bytes: int | None = None) -> StoredBlob:
+        """See Store.put. A full disk leaves no file behind."""
+        incoming = _Incoming(self._incoming)
+        try:
+            await self._run("make a file", incoming.open)
+            buffer = bytearray()
+            size = 0
+            async for chunk in chunks:
+                size += len(chunk)
+                if limit_bytes is not None and size > limit_bytes:
+                    raise GenflowError(
+                        "payload_too_large",
+                        f"more than {limit_bytes} bytes came",
+                        status=413,
+                        details={"limit": limit_bytes, "got": size},
+                    )
+                for part in _pieces(chunk):
+                    buffer += part
+                    if len(buffer) >= CHUNK_BYTES:
+                        full, buffer = buffer, bytearray()
+                        await self._run("write", incoming.write, full)
+            return await self._run("write", self._finish, incoming, buffer)
+        finally:
+            await self._run("remove a file", incoming.discard)
+
+    async def read(self, hash: bytes, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        """See Store.read. A blob that is deleted meanwhile is still read to its end."""
+        if start < 0 or (end is not None and end < start):
+            raise ValueError(f"no range of a blob: {start} to {end}")
+        file = await self._run("open a blob", _open_if_there, self._path(hash))
+        if file is None:
+            raise BlobMissing(hash)
+        try:
+            size = (await self._run("read", os.fstat, file)).st_size
+            stop = size if end is None else min(end, size)
+            check = blake3() if (start, stop) == (0, size) else None
+            at, last = start, False
+            while not last:
+                chunk = await self._run("read", _read_chunk, file, at, stop, check)
+                at += len(chunk)
+                last = at >= stop or not chunk
+                if last and check is not None and check.digest() != hash:
+                    log.error("blob_damaged", root=str(self._root), hash=hash.hex())
+                    raise BlobDamaged(hash)
+                if chunk:
+                    yield chunk
+        finally:
+            await self._run("close a blob", os.close, file)
+
+    async def size(self, hash: bytes) -> int | None:
+        """See Store.size."""
+        return await self._run("look at a blob", _size_if_there, self._path(hash))
+
+    async def delete(self, hash: bytes) -> None:
+        """See Store.delete. The removal is on the disk too: a blob without its row would never be looked for again."""
+        path = self._path(hash)
+
+        def remove() -> None:
+            try:
+                path.unlink()
+            except FileNotFoundError:
+                return
+            _sync_folder(path.parent)
+
+        await self._run("delete a blob", remove)
+
+    async def marker(self) -> str:
+        """See Store.marker. Of several processes that make it at once, one wins and all read the winner's."""
+        return await self._run("keep its marker", self._marker)
+
+    def _marker(self) -> str:
+        path = self._root / "marker"
+        if not path.exists():
+            part = self._incoming / f"marker.{uuid.uuid4().hex}"
+            try:
+                with part.open("x") as file:
+                    file.write(str(uuid.uuid4()))
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.link(part, path)
+            except FileExistsError:
+                pass  # another one was faster
+            finally:
+                part.unlink(missing_ok=True)
+        _sync_folder(self._root)
+        return path.read_text()
+
+    def _path(self, hash: bytes) -> Path:
+        if len(hash) != HASH_BYTES:
+            raise ValueError(f"a blob's hash has {HASH_BYTES} bytes, not {len(hash)}")
+        name = hash.hex()
+        return self._blobs / name[:2] / name[2:4] / name
+
+    def _finish(self, incoming: _Incoming, rest: bytearray) -> StoredBlob:
+        incoming.write(rest)
+        blob = incoming.seal()
+        path = self._path(blob.hash)
+        self._make_folders(path)
+        # Also where the name is taken: our bytes are on the disk, theirs may not be yet, or may be damaged.
+        try:
+            os.replace(incoming.path, path)
+        except FileNotFoundError:  # somebody tidied empty folders away
+            self._durable.clear()
+            self._make_folders(path)
+            os.replace(incoming.path, path)
+        _sync_folder(path.parent)
+        return blob
+
+    def _make_folders(self, path: Path) -> None:
+        for folder in (path.parent.parent, path.parent):
+            if folder not in self._durable:
+                folder.mkdir(mode=0o700, exist_ok=True)
+                _sync_folder(folder.parent)
+                self._durable.add(folder)
+
+    def _remove_stale(self, stale_s: float) -> None:
+        oldest = time.time() - stale_s
+        for entry in os.scandir(self._incoming):
+            try:
+                if entry.stat(follow_symlinks=False).st_mtime < oldest:
+                    os.unlink(entry.path)
+                    log.info("stale_file_removed", path=entry.path)
+            except FileNotFoundError:
+                continue  # another process tidies too
+
+    async def _run(self, what: str, call: Callable[..., T], *arguments: object) -> T:
+        """Run in a thread of ours, to its end: also when we are cancelled, so that no file is closed under a writer."""
+        future = asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
+        canceled: asyncio.CancelledError | None = None
+        while not future.done():
+            try:
+                await asyncio.wait([future])
+            except asyncio.CancelledError as error:
+                canceled = error
+        if canceled is not None:
+            future.exception()  # seen
+            raise canceled
+        try:
+            return future.result()
+        except OSError as error:
+            log.error("storage_unavailable", root=str(self._root), doing=what, reason=str(error))
+            raise storage_unavailable(what, error) from error
+
+
+class _Incoming:
+    """A file that has no blob's name yet, and the hashes of what was written to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / uuid.uuid4().hex
+        self._file: int | None = None
+        self._blake3 = blake3()
+        self._sha256 = hashlib.sha256()
+        self._size = 0
+
+    def open(self) -> None:
+        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+
+    def write(self, data: bytearray) -> None:
+        self._blake3.update(data)
+        self._sha256.update(data)
+        self._size += len(data)
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._handle(), view) :]
+
+    def seal(self) -> StoredBlob:
+        """To the disk with it; from here on only its name is missing."""
+        os.fsync(self._handle())
+        self._close()
+        return StoredBlob(self._blake3.digest(), self._sha256.digest(), self._size)
+
+    def discard(self) -> None:
+        """Remove the file unless it got its name."""
+        try:
+            self._close()
+        finally:
+            self.path.unlink(missing_ok=True)
+
+    def _handle(self) -> int:
+        if self._file is None:
+            raise ValueError("the file is not open")
+        return self._file
+
+    def _close(self) -> None:
+        if self._file is not None:
+            file, self._file = self._file, None
+            os.close(file)
+
+
+def _open_if_there(path: Path) -> int | None:
+    try:
+        return os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+
+
+def _size_if_there(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
+
+
+def _read_chunk(file: int, at: int, stop: int, check: blake3 | None) -> bytes:
+    chunk = os.pread(file, max(0, min(CHUNK_BYTES, stop - at)), at)
+    if check is not None:
+        check.update(chunk)
+    return chunk
+
+
+def _pieces(chunk: bytes) -> list[memoryview]:
+    view = memoryview(chunk)
+    return [view[at : at + CHUNK_BYTES] for at in range(0, len(view), CHUNK_BYTES)]
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,75 @@
+"""What a store of blobs offers, whichever kind it is: local disk today, object stores by the same words.
+
+A store knows bytes and hashes only. Who may see a blob and when it may go is the database's to decide: `put` of the
+same content twice is one blob, and nobody deletes a blob that a row still needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from genflow.errors import GenflowError
+
+HASH_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBlob:
+    """What is known of stored bytes: their identity (BLAKE3), their SHA-256 and their size in bytes."""
+
+    hash: bytes
+    sha256: bytes
+    size: int
+
+
+class BlobMissing(GenflowError):
+    """The store has no blob of that hash."""
+
+    def __init__(self, hash: bytes) -> None:
+        super().__init__("blob_missing", f"the store has no blob {hash.hex()}", status=404)
+
+
+class BlobDamaged(GenflowError):
+    """The stored bytes are no longer those that were put: the disk changed them."""
+
+    def __init__(self, hash: bytes) -> None:
+        super().__init__("blob_damaged", f"the blob {hash.hex()} is damaged in the store", status=500)
+
+
+def storage_unavailable(what: str, error: OSError) -> GenflowError:
+    """The store can't do it now (disk full, read-only, broken); the same call may succeed later."""
+    return GenflowError("storage_unavailable", f"the store can't {what}: {error.strerror or error}", status=503)
+
+
+class Store(Protocol):
+    """A store of blobs. All methods raise GenflowError `storage_unavailable` when the store itself fails."""
+
+    async def put(self, chunks: AsyncIterator[bytes], limit_bytes: int | None = None) -> StoredBlob:
+        """Keep the bytes; once this returns they survive a power cut. Memory use doesn't grow with their number.
+
+        Raises GenflowError `payload_too_large` as soon as more than `limit_bytes` came, and whatever `chunks` raises;
+        then nothing is kept.
+        """
+        ...
+
+    def read(self, hash: bytes, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        """The bytes from `start` up to, not including, `end` (None = to the end), in bounded chunks.
+
+        Raises, while iterated, BlobMissing (before the first chunk) or, for a whole blob, BlobDamaged instead of the
+        last chunk. ValueError for a range that can't be.
+        """
+        ...
+
+    async def size(self, hash: bytes) -> int | None:
+        """Size in bytes; None when there is no such blob."""
+        ...
+
+    async def delete(self, hash: bytes) -> None:
+        """Remove the blob, if it is there."""
+        ...
+
+    async def marker(self) -> str:
+        """A UUID made once in the store: two processes that read different ones use different stores."""
+        ...

@@ -1,0 +1,384 @@
+"""Promises of the local store: durable in the right order, one file per content, whole or nothing, flat in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+import time
+import tracemalloc
+import uuid
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from blake3 import blake3
+
+from genflow.errors import GenflowError
+from genflow.storage.local import CHUNK_BYTES, LocalStore
+from genflow.storage.store import BlobDamaged, BlobMissing, Store
+
+MB = 1024 * 1024
+
+
+async def stream(*chunks: bytes) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        yield chunk
+
+
+async def content(store: Store, hash: bytes, start: int = 0, end: int | None = None) -> bytes:
+    return b"".join([chunk async for chunk in store.read(hash, start, end)])
+
+
+def files(root: Path) -> list[str]:
+    """Every file under the store but its marker, as paths inside it."""
+    found = [path for path in root.rglob("*") if path.is_file() and path.name != "marker"]
+    return sorted(str(path.relative_to(root)) for path in found)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(root: Path) -> LocalStore:
+    return LocalStore(root)
+
+
+@pytest.mark.parametrize("size", [0, 1, 1_000, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES + 17])
+async def test_what_is_put_is_read_back_under_both_hashes(store: Store, root: Path, size: int) -> None:
+    data = os.urandom(size)
+    blob = await store.put(stream(data[: size // 3], b"", data[size // 3 :]))
+    assert (blob.hash, blob.sha256, blob.size) == (blake3(data).digest(), hashlib.sha256(data).digest(), size)
+    assert await content(store, blob.hash) == data
+    assert await store.size(blob.hash) == size
+    name = blob.hash.hex()
+    assert files(root) == [f"blobs/{name[:2]}/{name[2:4]}/{name}"]
+
+
+async def test_one_huge_chunk_is_read_back_in_bounded_ones(store: Store) -> None:
+    blob = await store.put(stream(bytes(5 * MB)))
+    sizes = [len(chunk) async for chunk in store.read(blob.hash)]
+    assert sum(sizes) == 5 * MB
+    assert max(sizes) <= CHUNK_BYTES
+
+
+async def test_a_blob_is_on_the_disk_before_it_has_its_name_and_its_name_before_it_is_confirmed(
+    store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call that matters for a power cut, in the order in which the disk sees them."""
+    seen: list[tuple[str, str]] = []
+    written: dict[str, int] = {}
+    real_fsync, real_replace, real_mkdir = os.fsync, os.replace, os.mkdir
+
+    def fsync(handle: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{handle}")
+        written[path] = os.fstat(handle).st_size
+        real_fsync(handle)
+        seen.append(("fsync", path))
+
+    def replace(source: Path, target: Path) -> None:
+        real_replace(source, target)
+        seen.append(("replace", f"{source} {target}"))
+
+    def mkdir(path: Path, mode: int = 0o777) -> None:
+        real_mkdir(path, mode)
+        seen.append(("mkdir", str(path)))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    blob = await store.put(stream(b"x" * 2_000_000))
+    name = blob.hash.hex()
+    blobs = root / "blobs"
+    first, second = blobs / name[:2], blobs / name[:2] / name[2:4]
+    incoming = seen[0][1]
+    assert Path(incoming).parent == blobs / "incoming"
+    assert written[incoming] == blob.size
+    assert seen == [
+        ("fsync", incoming),
+        ("mkdir", str(first)),
+        ("fsync", str(blobs)),
+        ("mkdir", str(second)),
+        ("fsync", str(first)),
+        ("replace", f"{incoming} {second / name}"),
+        ("fsync", str(second)),
+    ]
+
+
+async def test_a_store_is_on_the_disk_before_the_first_blob(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    real_fsync = os.fsync
+
+    def fsync(handle: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+        real_fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    LocalStore(tmp_path / "deep" / "er")
+    assert {str(tmp_path), str(tmp_path / "deep"), str(tmp_path / "deep" / "er")} <= set(synced)
+
+
+async def test_the_same_content_twice_is_one_file(store: Store, root: Path) -> None:
+    one = await store.put(stream(b"a portrait"))
+    two = await store.put(stream(b"a ", b"portrait"))
+    assert one == two
+    assert len(files(root)) == 1
+
+
+async def test_the_same_content_from_many_at_once_is_one_file(root: Path) -> None:
+    stores = [LocalStore(root) for _ in range(3)]
+    data = os.urandom(3 * MB)
+    blobs = await asyncio.gather(*(stores[i % 3].put(stream(data[:MB], data[MB:])) for i in range(24)))
+    assert set(blobs) == {blobs[0]}
+    assert len(files(root)) == 1
+    assert await content(stores[0], blobs[0].hash) == data
+
+
+async def test_putting_again_heals_a_damaged_blob(store: Store, root: Path) -> None:
+    blob = await store.put(stream(b"whole"))
+    (root / files(root)[0]).write_bytes(b"whol")
+    await store.put(stream(b"whole"))
+    assert await content(store, blob.hash) == b"whole"
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 10), (5, 5), (1, None), (CHUNK_BYTES - 3, CHUNK_BYTES + 3), (0, 10**9)])
+async def test_a_range_is_read_as_asked(store: Store, start: int, end: int | None) -> None:
+    data = os.urandom(2 * CHUNK_BYTES + 5)
+    blob = await store.put(stream(data))
+    assert await content(store, blob.hash, start, end) == data[start:end]
+
+
+async def test_a_range_past_the_end_is_empty(store: Store) -> None:
+    blob = await store.put(stream(b"short"))
+    assert await content(store, blob.hash, 100, 200) == b""
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, None), (3, 2)])
+async def test_an_impossible_range_is_refused(store: Store, start: int, end: int | None) -> None:
+    blob = await store.put(stream(b"short"))
+    with pytest.raises(ValueError, match="no range"):
+        await content(store, blob.hash, start, end)
+
+
+async def test_a_hash_of_the_wrong_length_is_refused(store: Store) -> None:
+    with pytest.raises(ValueError, match="32 bytes, not 3"):
+        await store.size(b"abc")
+
+
+async def test_a_missing_blob_is_said_before_the_first_chunk(store: Store) -> None:
+    with pytest.raises(BlobMissing):
+        await content(store, bytes(32))
+    assert await store.size(bytes(32)) is None
+    await store.delete(bytes(32))
+
+
+@pytest.mark.parametrize("damage", [b"flipped!", b"cut", b"", b"longer than before"])
+async def test_a_damaged_blob_is_never_given_out_as_whole(store: Store, root: Path, damage: bytes) -> None:
+    blob = await store.put(stream(b"original"))
+    (root / files(root)[0]).write_bytes(damage)
+    with pytest.raises(BlobDamaged):
+        await anext(store.read(blob.hash))
+
+
+async def test_a_deleted_blob_is_gone_but_read_on_by_who_began(store: Store, root: Path) -> None:
+    data = os.urandom(3 * CHUNK_BYTES)
+    blob = await store.put(stream(data))
+    reading = store.read(blob.hash)
+    first = await anext(reading)
+    await store.delete(blob.hash)
+    assert await store.size(blob.hash) is None
+    assert files(root) == []
+    assert first + b"".join([chunk async for chunk in reading]) == data
+
+
+async def test_too_much_is_refused_as_soon_as_it_came_and_leaves_nothing(store: Store, root: Path) -> None:
+    asked = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal asked
+        while True:
+            asked += 1
+            yield bytes(1_000)
+
+    with pytest.raises(GenflowError) as refusal:
+        await store.put(endless(), limit_bytes=10_000)
+    assert (refusal.value.code, refusal.value.status) == ("payload_too_large", 413)
+    assert refusal.value.details == {"limit": 10_000, "got": 11_000}
+    assert asked == 11
+    assert files(root) == []
+    assert (await store.put(stream(bytes(10_000)), limit_bytes=10_000)).size == 10_000
+
+
+def failing(real: Callable[..., Any], number: int, after: int) -> Callable[..., Any]:
+    """`real`, which fails with that error from the call number `after` on."""
+    calls = 0
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > after:
+            raise OSError(number, os.strerror(number))
+        return real(*arguments, **options)
+
+    return call
+
+
+@pytest.mark.parametrize("name", ["write", "fsync", "replace"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+async def test_a_failing_disk_is_said_and_leaves_no_file(
+    store: Store, root: Path, monkeypatch: pytest.MonkeyPatch, name: str, number: int
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(os, name, failing(getattr(os, name), number, after=1 if name == "write" else 0))
+        with pytest.raises(GenflowError, match=os.strerror(number)) as refusal:
+            await store.put(stream(*[bytes(MB)] * 3))
+    assert (refusal.value.code, refusal.value.status) == ("storage_unavailable", 503)
+    assert files(root) == []
+    assert (await store.put(stream(b"room again"))).size == 10
+
+
+async def test_a_write_that_the_kernel_refuses_is_said_and_leaves_no_file(tmp_path: Path) -> None:
+    """No injected error: a process of its own meets its limit on the size of a file."""
+    program = """
+import asyncio, resource, signal, sys
+from pathlib import Path
+from genflow.storage.local import LocalStore
+from genflow.errors import GenflowError
+store = LocalStore(Path(sys.argv[1]))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2_500_000, 2_500_000))
+async def chunks():
+    for _ in range(9):
+        yield bytes(1_000_000)
+try:
+    asyncio.run(store.put(chunks()))
+except GenflowError as error:
+    print(error.code, error.status)
+"""
+    command = [sys.executable, "-c", program, str(tmp_path / "store")]
+    answer = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
+    assert answer.stdout.splitlines()[-1:] == ["storage_unavailable 503"], answer.stderr
+    assert files(tmp_path / "store") == []
+
+
+async def test_a_source_that_breaks_leaves_nothing_and_is_told_as_it_was(store: Store, root: Path) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield bytes(2 * MB)
+        raise ConnectionResetError("the client went away")
+
+    with pytest.raises(ConnectionResetError):
+        await store.put(broken())
+    assert files(root) == []
+
+
+async def test_a_canceled_put_leaves_nothing_even_while_it_writes(
+    store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing, go_on = threading.Event(), threading.Event()
+    real_write = os.write
+
+    def slow_write(handle: int, data: Any) -> int:
+        writing.set()
+        assert go_on.wait(30)
+        return real_write(handle, data)
+
+    monkeypatch.setattr(os, "write", slow_write)
+    putting = asyncio.ensure_future(store.put(stream(bytes(4 * MB))))
+    await asyncio.to_thread(writing.wait, 30)
+    putting.cancel()
+    await asyncio.sleep(0)
+    assert not putting.done(), "the file would be closed under its writer"
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await putting
+    assert files(root) == []
+
+
+async def test_ninety_megabytes_pass_in_flat_memory(store: Store) -> None:
+    piece = os.urandom(256 * 1024)
+
+    async def photo() -> AsyncIterator[bytes]:
+        for _ in range(360):
+            yield bytes(piece)
+
+    expected = blake3()
+    for _ in range(360):
+        expected.update(piece)
+    tracemalloc.start()
+    try:
+        blob = await store.put(photo())
+        async for _ in store.read(blob.hash):
+            pass
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (blob.size, blob.hash) == (90 * MB, expected.digest())
+    assert peak < 8 * MB
+
+
+async def test_remains_of_a_crash_are_removed_by_age(store: Store, root: Path) -> None:
+    incoming = root / "blobs" / "incoming"
+    old, fresh = incoming / "old", incoming / "fresh"
+    old.write_bytes(b"half")
+    fresh.write_bytes(b"half")
+    os.utime(old, (time.time() - 7 * 3_600,) * 2)
+    LocalStore(root)
+    assert files(root) == ["blobs/incoming/fresh"]
+
+
+async def test_folders_tidied_away_are_made_again(store: Store, root: Path) -> None:
+    blob = await store.put(stream(b"here"))
+    await store.delete(blob.hash)
+    name = blob.hash.hex()
+    (root / "blobs" / name[:2] / name[2:4]).rmdir()
+    (root / "blobs" / name[:2]).rmdir()
+    assert await store.put(stream(b"here")) == blob
+    assert await content(store, blob.hash) == b"here"
+
+
+async def test_blobs_are_readable_by_their_owner_only(store: Store, root: Path) -> None:
+    await store.put(stream(b"a face"))
+    assert (root / files(root)[0]).stat().st_mode & 0o077 == 0
+    assert (root / "blobs").stat().st_mode & 0o077 == 0
+
+
+async def test_the_marker_is_made_once_though_many_ask_at_once(root: Path) -> None:
+    stores = [LocalStore(root) for _ in range(8)]
+    markers = await asyncio.gather(*(store.marker() for store in stores for _ in range(4)))
+    assert len(set(markers)) == 1
+    assert str(uuid.UUID(markers[0])) == markers[0]
+    assert await LocalStore(root).marker() == markers[0]
+    assert files(root) == []
+
+
+async def test_the_marker_of_who_was_faster_is_taken(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process makes the marker between our look and our link."""
+    real_link = os.link
+
+    def link(source: Path, target: Path) -> None:
+        target.write_text("11111111-1111-4111-8111-111111111111")
+        real_link(source, target)
+
+    monkeypatch.setattr(os, "link", link)
+    assert await store.marker() == "11111111-1111-4111-8111-111111111111"
+    assert files(root) == []
+
+
+async def test_two_stores_have_two_markers(tmp_path: Path) -> None:
+    assert await LocalStore(tmp_path / "a").marker() != await LocalStore(tmp_path / "b").marker()
+
+
+async def test_a_folder_that_can_not_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(GenflowError, match=str(tmp_path / "file")) as refusal:
+        LocalStore(tmp_path / "file" / "store")
+    assert (refusal.value.code, refusal.value.status) == ("storage_unavailable", 503)
