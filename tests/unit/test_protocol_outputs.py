@@ -1,0 +1,86 @@
+"""Which files and texts a history entry names."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from genflow.protocol import Output, output_id, walk_outputs
+from tests.unit import recorded
+
+
+def found(outputs: dict[str, Any]) -> list[tuple[str, str, int, str]]:
+    return [(o.node_id, o.key, o.index, o.filename if o.text is None else o.text) for o in walk_outputs(outputs)]
+
+
+def test_every_recorded_kind_of_output_is_found() -> None:
+    kinds = [found(outputs) for outputs in recorded.answer("outputs")]
+    assert kinds == [
+        [("2", "images", n, f"batch_{n}_0000{n + 1}_.png") for n in range(3)],
+        [("2", "images", 0, "anim_00001_.webp")],
+        [("2", "images", 0, "apng_00001_.png")],
+        [("2", "images", 0, "vid_00001_.mp4")],
+        [("2", "text", 0, "hello")],
+        [("2", "audio", 0, "aud_00001.flac")],
+        [("2", "latents", 0, "lat_00001_.latent")],
+        [("2", "images", 0, "two_00001_.png"), ("a-b:c", "images", 0, "two_00001_.png")],
+        [("2", "images", 0, "ComfyUI_temp_dxpin_00001_.png")],
+    ]
+
+
+def test_folder_and_type_come_along() -> None:
+    item = {"filename": "a.png", "subfolder": "genflow/x/1", "type": "temp", "format": "image/png"}
+    assert walk_outputs({"7": {"gifs": [item]}}) == [Output("7", "gifs", 0, "a.png", "genflow/x/1", "temp")]
+
+
+def test_a_type_that_is_not_told_is_output_as_for_view() -> None:
+    assert walk_outputs({"7": {"images": [{"filename": "a.png"}]}}) == [Output("7", "images", 0, "a.png")]
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [True],
+        [None, 3, 4.5, ["a.png"]],
+        [{"filename": 3}],
+        [{"filename": ""}],
+        [{"filename": "a", "subfolder": 1}],
+        [{"filename": "a", "type": "bogus"}],
+        [{}],
+        "a.png",
+        None,
+    ],
+    ids=str,
+)
+def test_what_names_no_file_is_passed_over(items: Any) -> None:
+    assert walk_outputs({"1": {"key": items}, "2": None, "3": "text"}) == []
+
+
+def test_the_index_is_the_place_in_the_list() -> None:
+    assert found({"1": {"images": [True, {"filename": "b.png"}]}}) == [("1", "images", 1, "b.png")]
+
+
+def test_names_are_fit_for_the_database() -> None:
+    output = walk_outputs({"1\x00": {"images": [{"filename": "a\x00\ud800.png"}]}})[0]
+    (output.node_id + output.filename).encode("utf-8")
+    assert "\x00" not in output.node_id + output.filename
+
+
+def test_a_long_text_is_kept_whole() -> None:
+    assert walk_outputs({"1": {"text": ["x" * 100_000]}})[0].text == "x" * 100_000
+
+
+def test_two_collectors_agree_on_an_outputs_id() -> None:
+    job = UUID("95ea73c5-d54f-4a12-bc7e-df1ed74f0466")
+    assert output_id(job, "2", "images", 0) == output_id(job, "2", "images", 0)
+    ids = {
+        output_id(job, "2", "images", 0),
+        output_id(job, "2", "images", 1),
+        output_id(job, "2", "gifs", 0),
+        output_id(job, "21", "mages", 0),
+        output_id(job, "3", "images", 0),
+        output_id(uuid4(), "2", "images", 0),
+    }
+    assert len(ids) == 6
