@@ -1,0 +1,110 @@
+"""The documentation is whole and current: links lead somewhere, pages are reachable, what the code says is said."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from genflow.failures import CLASS_OF
+from scripts.docs_reference import PAGES, REFERENCE
+from tests.support.repository import ROOT, relative, repository_files
+
+LINK = re.compile(r"(?<!`)!?\[[^\]\n]*\]\(([^)\s]+)\)")
+
+
+def prose(page: Path) -> str:
+    """A Markdown page without its code blocks."""
+    return re.sub(r"(?ms)^ *```.*?^ *```", "", page.read_text(encoding="utf-8"))
+
+
+def links(page: Path) -> list[str]:
+    """Where the page's relative links lead, as written."""
+    return [link for link in LINK.findall(prose(page)) if not re.match(r"[a-z]+:", link)]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as the usual renderers make them."""
+    headings = re.findall(r"(?m)^#+ +(.+?) *$", prose(page))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", list(repository_files(".md")), ids=relative)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    broken = []
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.is_relative_to(ROOT) or not target.exists():
+            broken.append(f"{link}: nothing there")
+        elif anchor and anchor not in anchors(target):
+            broken.append(f"{link}: no such heading")
+    assert broken == []
+
+
+def test_every_page_is_reachable_from_the_index() -> None:
+    seen: set[Path] = set()
+    waiting = [ROOT / "docs" / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in seen or not page.exists():
+            continue
+        seen.add(page)
+        waiting += [(page.parent / link.partition("#")[0]).resolve() for link in links(page) if ".md" in link]
+    pages = {page for page in repository_files(".md") if page.is_relative_to(ROOT / "docs")}
+    assert sorted(relative(page) for page in pages - seen) == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_pages_made_from_the_code_are_current(name: str) -> None:
+    assert (REFERENCE / name).read_text(encoding="utf-8") == PAGES[name](), "run `make docs`"
+
+
+def codes_made(modules: list[ast.Module]) -> set[str]:
+    """The codes that are written out where a GenflowError is made: directly, by a subclass, by a function that passes
+    its first parameter on as the code."""
+    nodes = [node for module in modules for node in ast.walk(module)]
+    makers = {"GenflowError"}
+    makers |= {node.name for node in nodes if isinstance(node, ast.ClassDef) and makers & set(map(named, node.bases))}
+    makers |= {
+        node.name
+        for node in nodes
+        if isinstance(node, ast.FunctionDef) and node.args.args and makes(node, of=makers, code=node.args.args[0].arg)
+    }
+    inits = [
+        call
+        for node in nodes
+        if isinstance(node, ast.ClassDef) and node.name in makers
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call) and named(call.func) == "__init__"
+    ]
+    calls = [node for node in nodes if isinstance(node, ast.Call) and named(node.func) in makers] + inits
+    codes = [call.args[0].value for call in calls if call.args and isinstance(call.args[0], ast.Constant)]
+    return {str(code) for code in codes if re.fullmatch(r"[a-z_]+", str(code))}
+
+
+def makes(function: ast.FunctionDef, *, of: set[str], code: str) -> bool:
+    """Whether the function makes one `of` these with its parameter `code` as the first argument."""
+    return any(
+        isinstance(node, ast.Call)
+        and named(node.func) in of
+        and bool(node.args)
+        and isinstance(node.args[0], ast.Name)
+        and node.args[0].id == code
+        for node in ast.walk(function)
+    )
+
+
+def named(expression: ast.expr) -> str:
+    """The last name of what is called or derived from."""
+    return expression.id if isinstance(expression, ast.Name) else getattr(expression, "attr", "")
+
+
+def test_every_error_code_is_documented() -> None:
+    sources = [path for path in repository_files(".py") if path.is_relative_to(ROOT / "src")]
+    made = codes_made([ast.parse(path.read_text(encoding="utf-8")) for path in sources])
+    assert {"invalid_workflow", "queue_full", "unsupported_image"} <= made, "the search through the sources is broken"
+    documented = set(re.findall(r"(?m)^\| `([a-z_]+)` \|", (REFERENCE / "errors.md").read_text(encoding="utf-8")))
+    assert sorted((made | set(CLASS_OF)) - documented) == []
