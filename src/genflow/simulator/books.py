@@ -1,0 +1,140 @@
+"""The books: what a simulated server was really asked and really did. The proof of "one run".
+
+They are kept outside of the server's memory, so that a simulated restart wipes everything but them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+EVENTS = ("posted", "running", "ended", "interrupted", "held", "upload", "view", "socket", "restarted")
+"""What `GET /simulator/wait` can wait for."""
+
+LOG_LIMIT = 100_000
+
+
+@dataclass
+class Page:
+    """The book of one prompt id."""
+
+    posts: int = 0
+    executions: int = 0
+    interruptions: int = 0
+    files: list[str] = field(default_factory=list)
+    submits: dict[str, dict[str, int]] = field(default_factory=dict)
+    events: Counter[str] = field(default_factory=Counter)
+
+    def shown(self) -> dict[str, Any]:
+        """This page as JSON."""
+        return {
+            "posts": self.posts,
+            "executions": self.executions,
+            "interruptions": self.interruptions,
+            "files": list(self.files),
+            "submits": {uuid: dict(counts) for uuid, counts in self.submits.items()},
+        }
+
+
+def submit_of(extra_data: Any) -> str | None:
+    """The submit's UUID that genflow writes into `extra_data.genflow.submit`."""
+    if isinstance(extra_data, dict):
+        mark = extra_data.get("genflow")
+        if isinstance(mark, dict) and isinstance(mark.get("submit"), str):
+            return str(mark["submit"])
+    return None
+
+
+class Books:
+    """Counts per prompt id and submit, and a log of executions with wall-clock milliseconds."""
+
+    def __init__(self) -> None:
+        self._pages: dict[str, Page] = {}
+        self._totals: Counter[str] = Counter()
+        self._owners: dict[tuple[str, str, str], str] = {}
+        self._log: deque[list[Any]] = deque(maxlen=LOG_LIMIT)
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    def page(self, prompt_id: str) -> Page:
+        """The page of a prompt id, empty if nothing was ever heard of it."""
+        return self._pages.get(prompt_id) or Page()
+
+    def _open(self, prompt_id: str) -> Page:
+        return self._pages.setdefault(prompt_id, Page())
+
+    def note(self, event: str, prompt_id: str | None = None) -> None:
+        """Count an event and wake those who wait."""
+        self._totals[event] += 1
+        if prompt_id is not None:
+            self._open(prompt_id).events[event] += 1
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+
+    def posted(self, prompt_id: str, submit: str | None) -> None:
+        """A prompt was queued."""
+        page = self._open(prompt_id)
+        page.posts += 1
+        if submit is not None:
+            page.submits.setdefault(submit, {"posts": 0, "executions": 0})["posts"] += 1
+        self.note("posted", prompt_id)
+
+    def started(self, prompt_id: str, submit: str | None) -> list[Any]:
+        """An execution begins. Returns its line of the log, to be handed to `ended`."""
+        page = self._open(prompt_id)
+        page.executions += 1
+        if submit is not None:
+            page.submits.setdefault(submit, {"posts": 0, "executions": 0})["executions"] += 1
+        line = [prompt_id, time.time() * 1000, None]
+        self._log.append(line)
+        self.note("running", prompt_id)
+        return line
+
+    def ended(self, line: list[Any], *, interrupted: bool) -> None:
+        """An execution ended, whatever its outcome."""
+        line[2] = time.time() * 1000
+        if interrupted:
+            self._open(line[0]).interruptions += 1
+            self.note("interrupted", line[0])
+        self.note("ended", line[0])
+
+    def wrote(self, prompt_id: str, kind: str, subfolder: str, name: str) -> None:
+        """A picture was written."""
+        self._open(prompt_id).files.append(f"{subfolder}/{name}" if subfolder else name)
+        self._owners[(kind, subfolder, name)] = prompt_id
+
+    def viewed(self, kind: str, subfolder: str, name: str) -> None:
+        """A file was asked for by /view; it counts for the prompt that wrote it."""
+        self.note("view", self._owners.get((kind, subfolder, name)))
+
+    def count(self, event: str, prompt_id: str | None) -> int:
+        """How often an event happened, for one prompt or for the whole server."""
+        return self._totals[event] if prompt_id is None else self.page(prompt_id).events[event]
+
+    async def wait(self, event: str, prompt_id: str | None, count: int, timeout_s: float) -> int:
+        """Wait until an event happened `count` times. Raises TimeoutError after `timeout_s` seconds."""
+        async with asyncio.timeout(timeout_s):
+            while (seen := self.count(event, prompt_id)) < count:
+                waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._waiters.add(waiter)
+                try:
+                    await waiter
+                finally:
+                    self._waiters.discard(waiter)
+        return seen
+
+    def shown(self) -> dict[str, Any]:
+        """The books as `GET /simulator/books` gives them."""
+        return {
+            "prompts": {prompt_id: page.shown() for prompt_id, page in self._pages.items() if page.posts},
+            "uploads": self._totals["upload"],
+            "views": self._totals["view"],
+        }
+
+    def log(self) -> list[list[Any]]:
+        """`[prompt id, start ms, end ms]` of every execution in order; an open one has no end yet."""
+        return [list(line) for line in self._log]

@@ -1,0 +1,111 @@
+"""The nodes a simulated server has: their recorded `/object_info`, and the model files it claims to have."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+FILE_INPUTS: dict[tuple[str, str], str] = {
+    ("CheckpointLoaderSimple", "ckpt_name"): "checkpoints",
+    ("LoraLoader", "lora_name"): "loras",
+    ("LoraLoaderModelOnly", "lora_name"): "loras",
+    ("IPAdapterModelLoader", "ipadapter_file"): "ipadapter",
+    ("CLIPVisionLoader", "clip_name"): "clip_vision",
+}
+"""Which inputs are names of model files, and in which folder those lie."""
+
+FOLDERS = ("checkpoints", "configs", "loras", "vae", "text_encoders", "clip_vision", "controlnet", "ipadapter")
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """One declared input. `options` is the list of a combo, None for other kinds."""
+
+    name: str
+    kind: Any
+    config: dict[str, Any]
+    options: tuple[str, ...] | None
+    required: bool
+
+    def shown(self, options: list[str] | None) -> list[Any]:
+        """The declaration as error messages show it (`input_config`)."""
+        return [options if isinstance(self.kind, list) else self.kind, self.config]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """A node class as validation needs it."""
+
+    name: str
+    inputs: tuple[InputSpec, ...]
+    outputs: tuple[str, ...]
+    output_node: bool
+
+
+@cache
+def _recorded() -> dict[str, Any]:
+    text = files("genflow.simulator").joinpath("data/object_info.json").read_text("utf-8")
+    loaded: dict[str, Any] = json.loads(text)
+    return loaded
+
+
+def _input_spec(name: str, declared: list[Any], required: bool) -> InputSpec:
+    kind = declared[0]
+    config = declared[1] if len(declared) > 1 else {}
+    options = None
+    if isinstance(kind, list):
+        options = tuple(kind)
+    elif kind == "COMBO":
+        options = tuple(config.get("options", ()))
+    return InputSpec(name, kind, config, options, required)
+
+
+@cache
+def spec_of(class_type: str) -> NodeSpec | None:
+    """The declaration of a node class; None for a class that the server does not have."""
+    info = _recorded().get(class_type)
+    if info is None:
+        return None
+    declared = info["input"]
+    inputs = [_input_spec(name, spec, True) for name, spec in declared.get("required", {}).items()]
+    inputs += [_input_spec(name, spec, False) for name, spec in declared.get("optional", {}).items()]
+    return NodeSpec(class_type, tuple(inputs), tuple(info["output"]), info["output_node"])
+
+
+class Catalog:
+    """`/object_info` of one server: what was recorded, filled with this server's own file lists."""
+
+    def __init__(self, models: dict[str, tuple[str, ...]]) -> None:
+        self.models: dict[str, list[str]] = {folder: list(names) for folder, names in models.items()}
+
+    def options(self, class_type: str, spec: InputSpec) -> list[str] | None:
+        """The choices of a combo input on this server; None for an input that is no combo."""
+        folder = FILE_INPUTS.get((class_type, spec.name))
+        if folder is not None:
+            return list(self.models.get(folder, []))
+        return None if spec.options is None else list(spec.options)
+
+    def object_info(self, class_type: str, input_files: list[str]) -> dict[str, Any]:
+        """`/object_info/NODE`: an unknown node gives an empty object, as on a real server."""
+        info = _recorded().get(class_type)
+        if info is None:
+            return {}
+        filled = copy.deepcopy(info)
+        required = filled["input"].get("required", {})
+        for (owner, name), folder in FILE_INPUTS.items():
+            if owner == class_type:
+                required[name][0] = list(self.models.get(folder, []))
+        if class_type == "LoadImage":
+            required["image"][0] = input_files
+        return {class_type: filled}
+
+    def all_object_info(self, input_files: list[str]) -> dict[str, Any]:
+        """`/object_info` whole."""
+        whole: dict[str, Any] = {}
+        for class_type in _recorded():
+            whole |= self.object_info(class_type, input_files)
+        return whole
