@@ -63,36 +63,40 @@ def test_pages_made_from_the_code_are_current(name: str) -> None:
 
 
 def codes_made(modules: list[ast.Module]) -> set[str]:
-    """The codes that are written out where a GenflowError is made: directly, by a subclass, by a function that passes
-    its first parameter on as the code."""
-    nodes = [node for module in modules for node in ast.walk(module)]
-    makers = {"GenflowError"}
-    makers |= {node.name for node in nodes if isinstance(node, ast.ClassDef) and makers & set(map(named, node.bases))}
-    makers |= {
-        node.name
-        for node in nodes
-        if isinstance(node, ast.FunctionDef) and node.args.args and makes(node, of=makers, code=node.args.args[0].arg)
-    }
-    inits = [
-        call
-        for node in nodes
-        if isinstance(node, ast.ClassDef) and node.name in makers
-        for call in ast.walk(node)
-        if isinstance(call, ast.Call) and named(call.func) == "__init__"
-    ]
-    calls = [node for node in nodes if isinstance(node, ast.Call) and named(node.func) in makers] + inits
-    codes = [call.args[0].value for call in calls if call.args and isinstance(call.args[0], ast.Constant)]
-    return {str(code) for code in codes if re.fullmatch(r"[a-z_]+", str(code))}
+    """The codes that are written out where a GenflowError is made.
+
+    That is: directly, by a subclass, or by a function of the same module that passes its first parameter on as code.
+    """
+    classes = {"GenflowError"}
+    for node in (node for module in modules for node in ast.walk(module)):
+        if isinstance(node, ast.ClassDef) and classes & set(map(named, node.bases)):
+            classes.add(node.name)
+    codes: set[str] = set()
+    for module in modules:
+        nodes = list(ast.walk(module))
+        makers = classes | {node.name for node in nodes if isinstance(node, ast.FunctionDef) and makes(node, classes)}
+        own = [node for node in nodes if isinstance(node, ast.ClassDef) and node.name in classes]
+        calls = [node for node in nodes if isinstance(node, ast.Call) and named(node.func) in makers]
+        calls += [
+            node
+            for each in own
+            for node in ast.walk(each)
+            if isinstance(node, ast.Call) and named(node.func) == "__init__"
+        ]
+        first = [call.args[0] for call in calls if call.args]
+        codes |= {str(code.value) for code in first if isinstance(code, ast.Constant)}
+    return {code for code in codes if re.fullmatch(r"[a-z_]+", code)}
 
 
-def makes(function: ast.FunctionDef, *, of: set[str], code: str) -> bool:
-    """Whether the function makes one `of` these with its parameter `code` as the first argument."""
+def makes(function: ast.FunctionDef, kinds: set[str]) -> bool:
+    """Whether the function makes one of these errors with its own first parameter as the code."""
     return any(
         isinstance(node, ast.Call)
-        and named(node.func) in of
+        and named(node.func) in kinds
         and bool(node.args)
         and isinstance(node.args[0], ast.Name)
-        and node.args[0].id == code
+        and bool(function.args.args)
+        and node.args[0].id == function.args.args[0].arg
         for node in ast.walk(function)
     )
 
