@@ -137,6 +137,7 @@ async def _exchange(
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None),
     )
+    reply: aiohttp.ClientResponse | None = None
     try:
         async with asyncio.timeout(timeout_s):
             reply = await session.post(url, data=body, headers=headers, allow_redirects=False)
@@ -151,6 +152,8 @@ async def _exchange(
         raise ServerUnreachable(said or type(error).__name__) from error
     finally:
         connector.abort()
+        if reply is not None:
+            reply.close()
         await session.close()
 
 
