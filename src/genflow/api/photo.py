@@ -63,9 +63,11 @@ class Photo:
     height: int
 
 
-def _refused(code: str, reason: str, message: str, *, limit: object, got: object, status: int = 422) -> GenflowError:
-    details = {"field": "photo", "reason": reason, "limit": limit, "got": got}
-    return GenflowError(code, f"photo: {message}", status=status, details=details)
+def _refused(
+    code: str, reason: str, message: str, *, limit: object, got: object, status: int = 422, field: str = "photo"
+) -> GenflowError:
+    details = {"field": field, "reason": reason, "limit": limit, "got": got}
+    return GenflowError(code, f"{field}: {message}", status=status, details=details)
 
 
 def too_large(limit_bytes: int, got_bytes: int | None) -> GenflowError:
@@ -74,7 +76,7 @@ def too_large(limit_bytes: int, got_bytes: int | None) -> GenflowError:
     return _refused("payload_too_large", "too_large", message, limit=limit_bytes, got=got_bytes, status=413)
 
 
-def unsupported(got: str) -> GenflowError:
+def unsupported(got: str, field: str = "photo") -> GenflowError:
     """The refusal of something that is no JPEG, PNG or WebP; `got` says what it is."""
     return _refused(
         "unsupported_image",
@@ -82,6 +84,7 @@ def unsupported(got: str) -> GenflowError:
         f"is {got}; accepted are {ACCEPTED}",
         limit=["image/jpeg", "image/png", "image/webp"],
         got=got,
+        field=field,
     )
 
 

@@ -1,0 +1,55 @@
+"""The HTTP application: routes over the queue and the store, and one way to fail."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from fastapi import Depends, FastAPI, Request
+
+from genflow import __version__
+from genflow.api import assets, health, jobs, portraits, story
+from genflow.api.context import Context
+from genflow.api.errors import handle_errors
+from genflow.errors import GenflowError, clean_text
+from genflow.postgres.pool import Pool
+from genflow.queue import Queue
+from genflow.settings import Settings
+from genflow.storage.store import Store
+
+_ONLY_LOOKS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def create_app(queue: Queue, store: Store, settings: Settings, pool: Pool) -> FastAPI:
+    """The API of one process. `pool` is what `/readyz` looks through; the caller opens and closes all of them."""
+    context = Context(queue, store, settings)
+    app = FastAPI(
+        title="genflow",
+        version=__version__,
+        description="The durable production service in front of ComfyUI.",
+        dependencies=[Depends(_refuse_foreign_pages)],
+    )
+    handle_errors(app)
+    for room in (jobs, assets, portraits, story):
+        app.include_router(room.routes(context))
+    app.include_router(health.routes(health.checks(pool, store)))
+    return app
+
+
+async def _refuse_foreign_pages(request: Request) -> None:
+    """A web page from elsewhere must not act through a visitor's browser on an API that listens on loopback.
+
+    Browsers say where a request comes from; other clients send neither header. ComfyUI has the same rule.
+    """
+    if request.method in _ONLY_LOOKS:
+        return
+    origin = request.headers.get("origin")
+    hosts = {request.headers.get("host"), request.headers.get("x-forwarded-host")}
+    foreign = origin is not None and urlsplit(origin).netloc not in hosts
+    if foreign or request.headers.get("sec-fetch-site") == "cross-site":
+        shown = clean_text(origin or "another site", 200)
+        raise GenflowError(
+            "forbidden_origin",
+            f"A page of {shown} may not use this API.",
+            status=403,
+            details={"field": "Origin", "got": shown},
+        )

@@ -1,0 +1,109 @@
+"""`/api/v2/assets`: a file's record and its bytes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import cast
+from urllib.parse import quote
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+
+from genflow.api import shapes
+from genflow.api.context import Context, uuid_of
+from genflow.api.errors import not_found
+from genflow.errors import GenflowError
+from genflow.queue.records import AssetRecord
+
+_RANGE = re.compile(r"bytes=(?:(\d{1,18})-(\d{0,18})|-(\d{1,18}))")
+_SHOWN_IN_PLACE = ("image/png", "image/jpeg", "image/webp", "image/gif", "video/", "audio/")
+
+
+def routes(context: Context) -> APIRouter:
+    """The routes of assets."""
+    router = APIRouter(prefix="/api/v2/assets", tags=["assets"])
+
+    @router.get("/{asset_id}")
+    async def look(request: Request, asset_id: str) -> JSONResponse:
+        """The asset's record, with a fresh link to its bytes."""
+        return JSONResponse(shapes.asset(await asset_of(context, asset_id), context.links(request)))
+
+    @router.get("/{asset_id}/content")
+    async def content(request: Request, asset_id: str) -> Response:
+        """The asset's bytes, whole or one range of them."""
+        record = await asset_of(context, asset_id)
+        start, end = byte_range(request.headers.get("range"), record.size)
+        headers = {
+            "Accept-Ranges": "bytes",
+            "Content-Length": str(end - start),
+            "Content-Disposition": _disposition(record),
+            # What a node wrote must not run as a page of ours.
+            "X-Content-Type-Options": "nosniff",
+            "Content-Security-Policy": "sandbox",
+        }
+        if (start, end) != (0, record.size):
+            headers["Content-Range"] = f"bytes {start}-{end - 1}/{record.size}"
+        body = await _opened(context, record, start, end)
+        status = 206 if "Content-Range" in headers else 200
+        return StreamingResponse(body, status_code=status, headers=headers, media_type=record.content_type)
+
+    return router
+
+
+async def asset_of(context: Context, asset_id: str) -> AssetRecord:
+    """An asset's record. GenflowError 404 `not_found` where there is none, or it is past its time."""
+    wanted = uuid_of("asset", asset_id)
+    found = await context.queue.assets([wanted])
+    if wanted not in found:
+        raise not_found("asset", asset_id)
+    return found[wanted]
+
+
+def byte_range(header: str | None, size: int) -> tuple[int, int]:
+    """Which bytes to send: from `start` up to and without `end`.
+
+    A header that is no single byte range counts as absent (RFC 9110, section 14.2). GenflowError 416
+    `range_not_satisfiable` for a range past the end, naming the size.
+    """
+    match = _RANGE.fullmatch(header.strip()) if header else None
+    if match is None:
+        return 0, size
+    first, last, suffix = match.groups()
+    if suffix is not None:
+        start, end = max(0, size - int(suffix)), size
+    elif last and int(last) < int(first):
+        return 0, size
+    else:
+        start, end = int(first), min(size, int(last) + 1) if last else size
+    if start >= end:
+        raise GenflowError(
+            "range_not_satisfiable",
+            f"The file has {size} bytes; the range {match.group()} is not among them.",
+            status=416,
+            details={"field": "Range", "limit": size, "got": match.group()},
+            headers={"Content-Range": f"bytes */{size}", "Accept-Ranges": "bytes"},
+        )
+    return start, end
+
+
+def _disposition(record: AssetRecord) -> str:
+    way = "inline" if record.content_type.startswith(_SHOWN_IN_PLACE) else "attachment"
+    return f"{way}; filename*=UTF-8''{quote(record.name.rpartition('/')[2], safe='')}"
+
+
+async def _opened(context: Context, record: AssetRecord, start: int, end: int) -> AsyncIterator[bytes]:
+    """The bytes, the first of them read already: a store that is away is still an answer of its own."""
+    if record.hash is None:
+        raise not_found("asset", str(record.id))
+    chunks = cast("AsyncGenerator[bytes]", context.store.read(record.hash, start, end))
+    first = await anext(chunks, b"")
+
+    async def rest() -> AsyncIterator[bytes]:
+        async with aclosing(chunks):
+            yield first
+            async for chunk in chunks:
+                yield chunk
+
+    return rest()

@@ -1,0 +1,153 @@
+"""`/api/v2/jobs`: submit any workflow, look at a job, cancel it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID, uuid4
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+
+from genflow.api import shapes
+from genflow.api.bodies import json_fields
+from genflow.api.context import Context, idempotency_key, labels, uuid_of
+from genflow.api.errors import not_found
+from genflow.errors import GenflowError, clean_text
+from genflow.queue.records import JobView, NewJob
+from genflow.workflow import AssetRef, asset_refs, check_outputs, check_structure, missing_asset
+
+_LABELS_BYTES = 256 * 1024
+"""Room for metadata and extra_data beside the workflow, in bytes."""
+
+_SMALL_BYTES = 64 * 1024
+_RESERVED = ("webhook_url", "inputs")
+_EXTRA_DATA = "api_key_comfy_org"
+
+
+def routes(context: Context) -> APIRouter:
+    """The routes of jobs."""
+    router = APIRouter(prefix="/api/v2/jobs", tags=["jobs"])
+
+    @router.post("", status_code=201)
+    async def submit(request: Request) -> JSONResponse:
+        """Accept an API-format workflow; 201 means that the job is recorded for good."""
+        key = idempotency_key(request)
+        limit = context.settings.max_workflow_bytes
+        fields = await json_fields(request, limit + _LABELS_BYTES, workflow=True)
+        workflow, text = fields.get("workflow", (None, ""))
+        _check_closed(fields, text, limit)
+        metadata = labels(fields.get("metadata", (None, ""))[0])
+        extra_data = _extra_data(fields.get("extra_data", (None, ""))[0])
+        if len(text) > _SMALL_BYTES:
+            graph, refs = await asyncio.to_thread(_graph, workflow)
+        else:
+            graph, refs = _graph(workflow)
+        check_outputs(graph, await context.queue.known_object_info())
+        await check_assets(context, refs)
+        job = NewJob(
+            id=uuid4(),
+            workflow=text,
+            body_hash=body_hash(text, metadata),
+            policy=context.settings.policy(),
+            assets=tuple(ref.id for ref in refs),
+            metadata=metadata,
+            extra_data=extra_data,
+            idempotency_key=key,
+        )
+        await context.queue.enqueue(job)
+        return created(context, request, await view_of(context, job.id))
+
+    @router.get("")
+    async def listing(request: Request) -> JSONResponse:
+        """Not offered under this contract; `GET /genflow/v1/jobs` lists the jobs."""
+        raise GenflowError("not_implemented", "This server does not list jobs here.", status=501)
+
+    @router.get("/{job_id}")
+    async def look(request: Request, job_id: str) -> JSONResponse:
+        """The job as it is now, with every output committed so far."""
+        view = await view_of(context, uuid_of("job", job_id), watched=True)
+        return JSONResponse(shapes.job(view, context.links(request)))
+
+    @router.get("/{job_id}/events")
+    async def events(request: Request, job_id: str) -> JSONResponse:
+        """Not offered; clients poll the job."""
+        raise GenflowError("not_implemented", "This server streams no events; poll the job.", status=501)
+
+    @router.post("/{job_id}/cancel")
+    async def cancel(request: Request, job_id: str) -> JSONResponse:
+        """Ask for the job's end. Idempotent; a finished job stays as it is."""
+        wanted = uuid_of("job", job_id)
+        if not await context.queue.cancel(wanted):
+            raise not_found("job", job_id)
+        return JSONResponse(shapes.job(await view_of(context, wanted), context.links(request)))
+
+    return router
+
+
+async def view_of(context: Context, job_id: UUID, *, watched: bool = False) -> JobView:
+    """A job's view. GenflowError 404 `not_found` where there is none, or it is past its time."""
+    view = await context.queue.view(job_id, watched=watched)
+    if view is None:
+        raise not_found("job", str(job_id))
+    return view
+
+
+def created(context: Context, request: Request, view: JobView, headers: dict[str, str] | None = None) -> JSONResponse:
+    """The 201 of an accepted job."""
+    shown = shapes.job(view, context.links(request))
+    return JSONResponse(shown, status_code=201, headers={"Location": shown["urls"]["self"], **(headers or {})})
+
+
+async def check_assets(context: Context, refs: Sequence[AssetRef]) -> None:
+    """GenflowError `missing_asset` unless each reference is an asset of this tenant with its bytes in the store."""
+    if not refs:
+        return
+    found = await context.queue.assets([ref.id for ref in refs])
+    for ref in refs:
+        if ref.id not in found or found[ref.id].hash is None:
+            raise missing_asset("workflow", "unknown", f"there is no asset {ref.id}", got=str(ref.id))
+
+
+def body_hash(*parts: Any) -> bytes:
+    """What tells one request's content from another's; a credential in extra_data is no part of it."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).digest()
+
+
+def _check_closed(fields: Any, text: str, limit: int) -> None:
+    for name in _RESERVED:
+        if name in fields:
+            details = {"field": name, "reason": "reserved"}
+            raise GenflowError("invalid_workflow", f"{name} is reserved and not supported yet.", details=details)
+    if "workflow" not in fields:
+        hint = " (ComfyUI's own “prompt” goes there)" if "prompt" in fields else ""
+        details = {"field": "workflow", "reason": "missing"}
+        raise GenflowError("invalid_workflow", f"The body must have a workflow{hint}.", details=details)
+    if (size := len(text.encode("utf-8", "surrogatepass"))) > limit:
+        message = f"The workflow has {size} bytes; at most {limit} are accepted."
+        too_large = {"field": "workflow", "reason": "too_large", "limit": limit, "got": size}
+        raise GenflowError("payload_too_large", message, status=413, details=too_large)
+
+
+def _extra_data(value: Any) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    details = {"field": "extra_data", "reason": "not_allowed", "limit": [_EXTRA_DATA]}
+    if not isinstance(value, dict):
+        message = f"extra_data must be an object with {_EXTRA_DATA} or nothing."
+        raise GenflowError("invalid_workflow", message, details=details)
+    unknown = [key for key in value if key != _EXTRA_DATA]
+    if unknown:
+        message = f"extra_data takes only {_EXTRA_DATA}, not {clean_text(unknown[0], 80)}."
+        raise GenflowError("invalid_workflow", message, details=details)
+    if not isinstance(value.get(_EXTRA_DATA, ""), str):
+        raise GenflowError("invalid_workflow", f"extra_data.{_EXTRA_DATA} must be a text.", details=details)
+    return value or None
+
+
+def _graph(workflow: Any) -> tuple[dict[str, Any], list[AssetRef]]:
+    graph = check_structure(workflow)
+    return graph, asset_refs(graph)

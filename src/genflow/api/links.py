@@ -1,0 +1,53 @@
+"""The addresses in answers, as the client reaches us: by the configured URL, or by the way its request came."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from uuid import UUID
+
+from fastapi import Request
+
+_HOST = re.compile(r"[A-Za-z0-9._\-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
+_PREFIX = re.compile(r"(/[A-Za-z0-9._~\-]+)*/?")
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Absolute addresses below `base`, which ends without a slash and holds the mount prefix."""
+
+    base: str
+
+    def content(self, asset_id: UUID) -> str:
+        """Where the bytes of an asset are; the SDK wants this one absolute."""
+        return f"{self.base}/api/v2/assets/{asset_id}/content"
+
+    def job(self, job_id: UUID) -> dict[str, str]:
+        """The follow-up links of a job."""
+        path = f"{self.base}/api/v2/jobs/{job_id}"
+        return {"self": path, "events": f"{path}/events", "cancel": f"{path}/cancel"}
+
+
+def links_of(request: Request, public_url: str | None) -> Links:
+    """The links for one request.
+
+    `public_url` decides where it is set. Else the request's own Host and mount prefix, or what a proxy in front says of
+    them (`X-Forwarded-Proto`, `-Host`, `-Prefix`, first value each); a value that can't be part of an address is not
+    believed. They only shape the links of this one answer.
+    """
+    if public_url:
+        return Links(public_url.rstrip("/"))
+    scheme = _forwarded(request, "x-forwarded-proto")
+    host = _forwarded(request, "x-forwarded-host")
+    prefix = _forwarded(request, "x-forwarded-prefix")
+    if scheme not in ("http", "https"):
+        scheme = request.url.scheme
+    if not _HOST.fullmatch(host):
+        host = request.url.netloc
+    if not prefix or not _PREFIX.fullmatch(prefix):
+        prefix = request.scope.get("root_path", "")
+    return Links(f"{scheme}://{host}{prefix.rstrip('/')}")
+
+
+def _forwarded(request: Request, header: str) -> str:
+    return request.headers.get(header, "").partition(",")[0].strip()

@@ -1,0 +1,72 @@
+"""`/genflow/v1/jobs`: the list of jobs, and each job's own story."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+
+from genflow.api import shapes
+from genflow.api.context import Context, uuid_of
+from genflow.api.errors import invalid_request, not_found
+from genflow.errors import GenflowError, clean_text
+from genflow.jobs import State
+
+PAGE_DEFAULT = 50
+PAGE_LIMIT = 200
+
+_STATES = {state.name.lower(): state for state in State}
+
+
+def routes(context: Context) -> APIRouter:
+    """The routes of genflow's own view of jobs."""
+    router = APIRouter(prefix="/genflow/v1/jobs", tags=["story"])
+
+    @router.get("")
+    async def listing(request: Request) -> JSONResponse:
+        """Jobs, newest first, `limit` at a time; `next_cursor` leads to the older ones and is null at the end."""
+        query = request.query_params
+        limit = _limit(query.get("limit"))
+        rows = await context.queue.page(limit=limit + 1, before=_cursor(query.get("cursor")), states=_states(query))
+        shown = rows[:limit]
+        more = len(rows) > limit
+        return JSONResponse(
+            {"jobs": [shapes.listed(row) for row in shown], "next_cursor": str(shown[-1]["seq"]) if more else None}
+        )
+
+    @router.get("/{job_id}")
+    async def story(request: Request, job_id: str) -> JSONResponse:
+        """What was tried, where, and what ran: attempts, submits, takeovers, resubmits, seed."""
+        row = await context.queue.story(uuid_of("job", job_id))
+        if row is None:
+            raise not_found("job", job_id)
+        return JSONResponse(shapes.story(row))
+
+    return router
+
+
+def _limit(given: str | None) -> int:
+    if given is None:
+        return PAGE_DEFAULT
+    if not (given.isascii() and given.isdecimal() and 1 <= int(given[:9]) <= PAGE_LIMIT):
+        message = f"limit must be a whole number from 1 to {PAGE_LIMIT}."
+        raise invalid_request(message, field="limit", got=clean_text(given, 80))
+    return int(given)
+
+
+def _cursor(given: str | None) -> int | None:
+    if given is None:
+        return None
+    if not (given.isascii() and given.isdecimal() and len(given) <= 18):
+        message = "cursor must be the next_cursor of an answer, unchanged."
+        details = {"field": "cursor", "got": clean_text(given, 80)}
+        raise GenflowError("invalid_cursor", message, status=400, details=details)
+    return int(given)
+
+
+def _states(query: object) -> list[State] | None:
+    given = [name for text in query.getlist("state") for name in text.split(",") if name]  # type: ignore[attr-defined]
+    for name in given:
+        if name not in _STATES:
+            message = f"state must be some of {', '.join(_STATES)}, separated by commas."
+            raise invalid_request(message, field="state", got=clean_text(name, 80))
+    return [_STATES[name] for name in given] or None
