@@ -26,7 +26,8 @@ class Picture:
         """The picture as PNG without text chunks."""
         if self._png is None:
             buffer = io.BytesIO()
-            self.image.save(buffer, "PNG", compress_level=1)
+            # Run lengths only: a run's time should be the times that were asked for, not this machine's compression.
+            self.image.save(buffer, "PNG", compress_level=1, compress_type=zlib.Z_RLE)
             self._png = buffer.getvalue()
         return self._png
 
@@ -148,8 +149,8 @@ def _portrait(
     flat = ImageOps.posterize(soft, 3 + numbers[4] % 3)
     toned = ImageOps.colorize(ImageOps.autocontrast(photo.convert("L")), dark, light, mid=colour)
     painted = Image.blend(flat, toned, 0.35 + (numbers[5] % 20) / 100)
-    lines = photo.convert("L").filter(ImageFilter.FIND_EDGES).point(lambda level: 255 if level > 60 else 0)
-    painted.paste(dark, mask=lines.point(lambda level: level // 2))
+    lines = soft.convert("L").filter(ImageFilter.FIND_EDGES).point(lambda level: min(150, max(0, level * 4 - 60)))
+    painted.paste(dark, mask=lines)
     return painted.resize(size, Image.Resampling.BICUBIC)
 
 

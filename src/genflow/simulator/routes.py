@@ -272,7 +272,8 @@ def build_app(server: SimulatedServer) -> web.Application:
         routes += [("POST", path, handler) for path, handler in jobs_routes.WRITE]
     for method, path, handler in routes:
         for prefix in ("", "/api"):
-            app.router.add_route(method, prefix + path, handler)
+            add = app.router.add_get if method == "GET" else app.router.add_post  # add_get answers HEAD too
+            add(prefix + path, handler)
     control.add_routes(app)
     app.router.add_get("/{path:.*}", nothing)
     return app

@@ -24,6 +24,10 @@ from genflow.simulator.prompts import Item
 from genflow.simulator.sockets import PREVIEW, Sockets, plain_preview, png_frame, preview_with_metadata
 
 
+AHEAD_S = 0.003
+"""How far a node may be ahead of its time, so that writing the last file does not make the whole run late."""
+
+
 class InterruptedRunError(Exception):
     """The run was told to stop and has noticed it."""
 
@@ -70,7 +74,7 @@ class Run:
         self.ran = 0
         self.interrupted = False
         self.due = 0.0
-        """When the run ought to be where it is, on the loop's clock: late nodes are made up for by later ones."""
+        """When the run ought to be where it is, on the loop's clock; a late node is made up for by later ones."""
         self.slowness = 10.0 if item.word == "slow" else 1.0
         self.planned: Planned | None = faults.planned(item.word, item.graph)
         self.empty = bench.knobs.take("empty_outputs") is not None
@@ -151,6 +155,7 @@ class Run:
             result = await self._compute(node_id)
             cache.put(self.keys[node_id], result)
             self._finish(node_id, result)
+        await self._until(self.due)
 
     async def _pretend(self) -> None:
         # A run that the cache answers whole although its files are gone: computed unseen, nothing written.
@@ -218,7 +223,11 @@ class Run:
 
     async def _spend(self, seconds: float) -> None:
         self.due += seconds * self.slowness / self.bench.knobs.get("speed_factor")
-        left = self.due - asyncio.get_running_loop().time()
+        if seconds:
+            await self._until(self.due - AHEAD_S)
+
+    async def _until(self, moment: float) -> None:
+        left = moment - asyncio.get_running_loop().time()
         if left > 0:
             await asyncio.sleep(left)
 

@@ -1,0 +1,90 @@
+"""The WebSocket's rules, its mistakes included (docs/design/comfyui.md, section 2)."""
+
+from __future__ import annotations
+
+import uuid
+
+from tests.support.comfyui import Wire, long_graph, three_nodes
+
+
+async def test_the_first_message_names_the_socket(wire: Wire) -> None:
+    client_id = str(uuid.uuid4())
+    async with wire.socket(client_id) as named, wire.socket() as nameless:
+        status = {"exec_info": {"queue_remaining": 0}}
+        assert named.heard == [{"type": "status", "data": {"status": status, "sid": client_id}}]
+        assert len(nameless.heard[0]["data"]["sid"]) == 32
+
+
+async def test_feature_flags_are_answered_and_garbage_is_not(wire: Wire) -> None:
+    async with wire.socket(str(uuid.uuid4())) as socket:
+        await socket.socket.send_json({"type": "feature_flags", "data": {"supports_preview_metadata": True}})
+        reply = await socket.next()
+        assert (reply["type"], reply["data"]["supports_preview_metadata"]) == ("feature_flags", True)
+        await socket.socket.send_str("garbage")
+        await socket.socket.send_bytes(b"\0\1")
+        await socket.socket.send_json(["list"])
+        prompt_id = await wire.queue(three_nodes())
+        await socket.until(lambda event: event["data"] == {"status": {"exec_info": {"queue_remaining": 0}}})
+        assert (await wire.entry(prompt_id))["status"]["completed"] is True
+
+
+async def test_whoever_connects_in_mid_run_is_told_the_node_without_a_prompt_id(wire: Wire) -> None:
+    client_id = str(uuid.uuid4())
+    async with wire.socket(client_id) as first:
+        prompt_id = await wire.queue(long_graph(), client_id=client_id)
+        await first.until(lambda event: event["type"] == "executing" and event["data"]["node"] == "2")
+    async with wire.socket(client_id) as second:
+        told = await second.next()
+        assert told["type"] == "executing"
+        assert list(told["data"]) == ["node"]
+        await second.ended(prompt_id)
+    async with wire.socket(client_id) as third:
+        assert await third.silent()
+
+
+async def test_a_second_socket_takes_over_and_the_first_ones_end_orphans_it(wire: Wire) -> None:
+    client_id = str(uuid.uuid4())
+    async with wire.socket(str(uuid.uuid4())) as watcher, wire.socket(client_id) as second:
+        first = await wire.session.ws_connect(f"{wire.url}/ws?clientId={client_id}")
+        await first.receive_json()
+        # The second socket of the table is now `first`; `second` hears nothing more, not even of the queue.
+        prompt_id = await wire.queue(three_nodes(), client_id=client_id)
+        await watcher.until(lambda event: event["data"] == {"status": {"exec_info": {"queue_remaining": 0}}})
+        assert await second.silent()
+        heard = [await first.receive_json() for _ in range(3)]
+        assert heard[-1]["type"] in ("execution_start", "status")
+        # When the older one closes, its clean-up removes the newer one's entry.
+        await second.socket.close()
+        assert await wire.get(f"/history/{prompt_id}")
+        while (message := await first.receive()).json() != {
+            "type": "executing", "data": {"node": None, "prompt_id": prompt_id},
+        }:  # fmt: skip
+            assert message.type.name == "TEXT"
+        next_id = await wire.queue(three_nodes(), client_id=client_id)
+        await watcher.until(lambda event: event["data"] == {"status": {"exec_info": {"queue_remaining": 0}}})
+        assert (await wire.entry(next_id))["status"]["completed"] is True
+        assert first.closed is False
+        assert not await _hears(first)
+        await first.close()
+
+
+async def _hears(socket: object) -> bool:
+    try:
+        await socket.receive(timeout=0.3)  # type: ignore[attr-defined]
+    except TimeoutError:
+        return False
+    return True
+
+
+async def test_the_prefixed_socket_is_the_same(wire: Wire) -> None:
+    async with wire.session.ws_connect(f"{wire.url}/api/ws?clientId=x") as socket:
+        assert (await socket.receive_json())["data"]["sid"] == "x"
+
+
+async def test_an_interruption_without_client_id_is_broadcast(wire: Wire) -> None:
+    async with wire.socket(str(uuid.uuid4())) as socket:
+        prompt_id = await wire.queue(long_graph())
+        await socket.until(lambda event: event["type"] == "progress_state" and "2" in event["data"]["nodes"])
+        await wire.ask("POST", "/interrupt", json={})
+        heard = await socket.until(lambda event: event["type"] == "execution_interrupted")
+        assert heard[-1]["data"]["prompt_id"] == prompt_id
