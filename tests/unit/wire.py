@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -75,8 +76,8 @@ class Peer:
 
 
 @contextlib.asynccontextmanager
-async def peer(talk: Callable[[Conversation], Awaitable[None]]) -> AsyncIterator[Peer]:
-    """A peer that runs `talk`, then reads on until the client's end."""
+async def peer(talk: Callable[[Conversation], Awaitable[None]], *, narrow: bool = False) -> AsyncIterator[Peer]:
+    """A peer that runs `talk`, then reads on until the client's end. A narrow one takes little that it didn't read."""
     made = Peer()
     talks: set[asyncio.Task[None]] = set()
 
@@ -91,7 +92,10 @@ async def peer(talk: Callable[[Conversation], Awaitable[None]]) -> AsyncIterator
         made.met.set()
         talks.add(asyncio.create_task(handle(made.conversations[-1])))
 
-    server = await asyncio.start_server(meet, "127.0.0.1", 0)
+    listening = socket.create_server(("127.0.0.1", 0))
+    if narrow:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    server = await asyncio.start_server(meet, sock=listening, limit=1_024 if narrow else 65_536)
     made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield made
