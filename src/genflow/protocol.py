@@ -452,3 +452,32 @@ def _output(node_id: str, key: str, index: int, item: Any) -> Output | None:
 def output_id(job_id: UUID, node_id: str, key: str, index: int) -> UUID:
     """The id of an output's asset: the same for every collector of the same job."""
     return uuid5(job_id, json.dumps([node_id, key, index]))
+
+
+# --- whose graph is it (section 2) ---
+
+
+def same_work(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
+    """Whether a graph found on a server is this job's own: alike but for what `prompt_body` and the upload put in."""
+    if set(ours) != set(theirs):
+        return False
+    return all(_same_node(ours[node_id], theirs[node_id]) for node_id in ours)
+
+
+def _same_node(ours: Any, theirs: Any) -> bool:
+    if not isinstance(ours, dict) or not isinstance(theirs, dict) or ours.get("class_type") != theirs.get("class_type"):
+        return False
+    inputs, found = ours.get("inputs") or {}, dict(theirs.get("inputs") or {})
+    if "_nonce" not in inputs:
+        found.pop("_nonce", None)
+    if not isinstance(inputs, dict) or set(inputs) != set(found):
+        return False
+    return all(_same_input(name, inputs[name], found[name]) for name in inputs)
+
+
+def _same_input(name: str, ours: Any, theirs: Any) -> bool:
+    if name == "filename_prefix" and isinstance(ours, str) and isinstance(theirs, str):
+        return theirs == ours or (theirs.startswith("genflow/") and theirs.endswith(f"/{ours}"))
+    if isinstance(ours, dict) and ours.get("__type") == "core/ASSET":
+        return isinstance(theirs, str)
+    return bool(ours == theirs)

@@ -177,13 +177,14 @@ class Ledger:
         resubmits: int = row["resubmits"]
         return resubmits
 
-    async def run_ended(self, hold: Hold, no: int, entry: HistoryEntry) -> bool:
-        """Checkpoint: the run ended well. Whether a cancel is asked."""
+    async def run_ended(self, hold: Hold, no: int, entry: HistoryEntry, *, executed: bool = True) -> bool:
+        """Checkpoint: the run ended well (`executed`: this submit's own). Whether a cancel is asked."""
         row = await self._fenced(
             "run_ended",
             hold,
             {
                 "no": no,
+                "executed": executed,
                 "entry": Json({"outputs": entry.outputs}),
                 "exec_start_ms": entry.exec_start_ms,
                 "exec_end_ms": entry.exec_end_ms,

@@ -152,6 +152,7 @@ class Work:
     uploads: list[UploadRecord]
     inputs: list[InputFile]
     oom_attempts: int
+    gone_attempts: int
 
     @property
     def open_submit(self) -> SubmitRecord | None:
@@ -273,6 +274,7 @@ def work_of(row: dict[str, Any]) -> Work:
             if file["hash"] is not None
         ],
         oom_attempts=row["oom_attempts"],
+        gone_attempts=row["gone_attempts"],
     )
 
 

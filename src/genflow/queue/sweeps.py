@@ -46,6 +46,10 @@ class Sweeps:
         """Queue jobs whose back-off is over; how many."""
         return len(await self._writer.write("due", {"limit": BATCH}))
 
+    async def announce(self) -> None:
+        """Hint to every worker that there is work."""
+        await self._writer.write("announce", {})
+
     async def expire(self) -> int:
         """End jobs whose start-by passed before any run; how many."""
         rows = await self._writer.write("expire", {"limit": BATCH})

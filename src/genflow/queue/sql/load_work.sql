@@ -19,7 +19,8 @@ select j.id, j.step, j.attempt, j.takeovers, j.resubmits, j.collects, j.cancel_a
                  from genflow.job_assets as r
                  join genflow.assets as a on a.id = r.asset_id
                  where r.job_id = j.id), '[]') as inputs,
-       (select count(*) from genflow.attempts as a where a.job_id = j.id and a.class = 'oom') as oom_attempts
+       (select count(*) from genflow.attempts as a where a.job_id = j.id and a.class = 'oom') as oom_attempts,
+       (select count(*) from genflow.attempts as a where a.job_id = j.id and a.class = 'gone') as gone_attempts
 from genflow.jobs as j
 join genflow.job_specs as s on s.job_id = j.id
 where j.id = %(job)s

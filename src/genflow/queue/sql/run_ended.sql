@@ -7,7 +7,7 @@ with held as materialized (
     for update
 ), closed as (
     update genflow.submits as u
-    set state = 10, executed = true, entry = %(entry)s, exec_start_ms = %(exec_start_ms)s,
+    set state = 10, executed = u.executed or %(executed)s, entry = %(entry)s, exec_start_ms = %(exec_start_ms)s,
         exec_end_ms = %(exec_end_ms)s, ended_at = genflow.clock(), accepted_at = coalesce(u.accepted_at, genflow.clock())
     from held
     where u.job_id = held.id and u.no = %(no)s and u.state < 10

@@ -1,0 +1,184 @@
+"""Composes the parts into one process: API, worker, upkeep. Start and stop stand here and nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from uuid import UUID, uuid4
+
+import structlog
+import uvicorn
+
+from genflow import __version__, failpoints
+from genflow.api.app import create_app
+from genflow.comfy import open_session
+from genflow.errors import GenflowError
+from genflow.fleet import Fleet
+from genflow.postgres.connect import database
+from genflow.postgres.migrations import migrate
+from genflow.postgres.pool import open_pool
+from genflow.queue import DirectWriter, Ledger, Queue, Registry, Sweeps
+from genflow.settings import Settings
+from genflow.storage.local import LocalStore
+from genflow.telemetry import configure_logs
+from genflow.upkeep import ApiUpkeep, WorkerUpkeep
+from genflow.worker import Worker
+from genflow.worker.health import health_page
+from genflow.worker.progress import LiveProgress
+from genflow.worker.tools import Tools
+
+log = structlog.get_logger()
+
+API_CONNECTIONS = 8
+WORKER_CONNECTIONS = 8
+
+
+def prepare(settings: Settings) -> None:
+    """Logs and failpoints as set. ValueError for a failpoint that doesn't exist."""
+    configure_logs(settings.log_level, as_json=settings.log_json)
+    failpoints.arm(settings.failpoints)
+
+
+def check_address(settings: Settings) -> None:
+    """Refuse to serve the world without keys. GenflowError `address_refused`."""
+    if settings.insecure or settings.host == "localhost":
+        return
+    try:
+        loopback = ipaddress.ip_address(settings.host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        raise GenflowError(
+            "address_refused",
+            f"{settings.host} is not a loopback address and there are no keys: anybody who reaches it could use your"
+            " GPUs. Listen on 127.0.0.1 behind a proxy that signs people in, or say --insecure.",
+            details={"field": "host", "got": settings.host},
+        )
+
+
+@asynccontextmanager
+async def open_database(settings: Settings) -> AsyncIterator[str]:
+    """The database, migrated; its conninfo."""
+    async with database(settings) as conninfo:
+        await asyncio.to_thread(migrate, conninfo)
+        yield conninfo
+
+
+def open_store(settings: Settings) -> LocalStore:
+    """The store under the data folder."""
+    return LocalStore(settings.data)
+
+
+@asynccontextmanager
+async def run_api(settings: Settings, conninfo: str) -> AsyncIterator[str]:
+    """Serve the API for as long as the context is open; its address."""
+    check_address(settings)
+    async with AsyncExitStack() as stack:
+        pool = await stack.enter_async_context(await open_pool(conninfo, 2, API_CONNECTIONS))
+        queue = Queue(pool, queue_limit=settings.queue_limit, retention_s=settings.retention_s)
+        upkeep = ApiUpkeep(Sweeps(DirectWriter(pool), lease_s=settings.lease))
+        listener = _listen(settings.host, settings.port)
+        stack.callback(listener.close)
+        app = create_app(queue, open_store(settings), settings, pool)
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=10,
+                forwarded_allow_ips="127.0.0.1", h11_max_incomplete_event_size=65_536,
+            )
+        )  # fmt: skip
+        server.install_signal_handlers = lambda: None  # type: ignore[method-assign, attr-defined, unused-ignore]
+        serving = asyncio.create_task(server._serve([listener]), name="api")
+        upkeep.start()
+        try:
+            yield f"http://{settings.host}:{listener.getsockname()[1]}"
+        finally:
+            await upkeep.stop()
+            server.should_exit = True
+            await asyncio.gather(serving, return_exceptions=True)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=1024
+        )
+    except OSError as error:
+        raise GenflowError(
+            "address_in_use",
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port",
+            status=503,
+        ) from error
+
+
+@asynccontextmanager
+async def run_worker(settings: Settings, conninfo: str) -> AsyncIterator[tuple[UUID, str]]:
+    """Work for as long as the context is open, then drain; the worker's id and the address of its health page."""
+    worker_id = uuid4()
+    timing = settings.timing()
+    async with AsyncExitStack() as stack:
+        pool = await stack.enter_async_context(await open_pool(conninfo, 2, WORKER_CONNECTIONS))
+        heart_pool = await stack.enter_async_context(await open_pool(conninfo, 1, 1))
+        session = await stack.enter_async_context(open_session())
+        writer = DirectWriter(pool)
+        registry = Registry(writer, worker_id)
+        await registry.register_worker(name=settings.instance, host=socket.gethostname(), version=__version__)
+        stack.push_async_callback(registry.forget_worker)
+        fleet = Fleet(
+            registry,
+            session,
+            gpus=settings.gpu,
+            instance=settings.instance,
+            slots=settings.slots,
+            probe_s=settings.probe_s,
+            quarantine_s=settings.quarantine_s,
+            alive_s=2 * timing.lease_s,
+        )
+        stack.push_async_callback(fleet.stop)
+        await fleet.start()
+        ledger = Ledger(writer, worker_id, timing, retention_s=settings.retention_s)
+        tools = Tools(
+            ledger=ledger,
+            fleet=fleet,
+            store=open_store(settings),
+            live=LiveProgress(ledger),
+            timing=timing,
+            poll_s=settings.poll_ms / 1000,
+            stop_grace_s=settings.stop_grace_s,
+            collect_window_s=settings.collect_window_s,
+        )
+        worker = Worker(
+            tools,
+            Ledger(DirectWriter(heart_pool), worker_id, timing, retention_s=settings.retention_s),
+            conninfo=conninfo,
+            max_in_flight=settings.max_in_flight,
+            claim_poll_s=settings.claim_poll_s,
+            none_healthy_s=settings.none_healthy_s,
+        )
+        upkeep = WorkerUpkeep(Sweeps(writer, lease_s=timing.lease_s), fleet, timing)
+        page = await stack.enter_async_context(health_page(fleet, host=settings.health_host, port=settings.health_port))
+        await worker.start()
+        upkeep.start()
+        try:
+            yield worker_id, page
+        finally:
+            await upkeep.stop()
+            await worker.stop(grace_s=settings.grace_s, how=settings.on_grace)
+
+
+async def until_stopped(second: Callable[[], None]) -> asyncio.Event:
+    """An event that SIGTERM or Ctrl-C sets; a second signal calls `second`, which ends the process at once."""
+    stopped = asyncio.Event()
+
+    def on_signal() -> None:
+        if stopped.is_set():
+            second()
+        stopped.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    return stopped

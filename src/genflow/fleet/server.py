@@ -1,0 +1,60 @@
+"""One server as a worker sees it: its address, its health, and how much stands before a new prompt there."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from genflow.comfy import ComfyServer
+from genflow.queue.registry import ServerState, Standing
+
+
+@dataclass(slots=True, eq=False)
+class FleetServer:
+    """A server with its fleet-wide number. `order` is the place in which it was given."""
+
+    id: int
+    name: str
+    comfy: ComfyServer
+    slots: int
+    order: int
+    healthy: bool = False
+    boot: UUID | None = None
+    standing: Standing = field(default_factory=lambda: Standing(ServerState.READY, None))
+    ours: set[UUID] = field(default_factory=set)
+    """Jobs of this worker that take a slot here."""
+    others: int = 0
+    """Prompts there that are not this worker's, at the last probe."""
+
+    @property
+    def takes_new(self) -> bool:
+        """Whether a new submit may go here now."""
+        return self.healthy and self.standing.state is ServerState.READY
+
+    @property
+    def free_slots(self) -> int:
+        """Slots that this worker does not use yet; the claim counts those of other workers."""
+        return max(0, self.slots - len(self.ours))
+
+    @property
+    def ahead(self) -> int:
+        """Prompts that a new one would wait behind, as far as known."""
+        return self.others + len(self.ours)
+
+
+def is_loopback(url: str) -> bool:
+    """Whether only the machine itself reaches this address."""
+    host = urlsplit(url).hostname or ""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def fleet_name(name: str, url: str, instance: str) -> str:
+    """The name by which the whole fleet knows a server: one on a loopback address belongs to its own machine."""
+    return f"{instance}/{name}" if is_loopback(url) else name

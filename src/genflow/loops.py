@@ -1,0 +1,48 @@
+"""The one shape of everything that is done again and again: start, stop, a pause with jitter, errors logged."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import structlog
+
+log = structlog.get_logger()
+
+
+class Loop:
+    """Calls `work` every `interval_s` seconds (± 10 %), or sooner after `wake`. An error is logged; life goes on."""
+
+    def __init__(self, name: str, interval_s: float, work: Callable[[], Awaitable[object]]) -> None:
+        self._name = name
+        self._interval_s = interval_s
+        self._work = work
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin, with a first call at once."""
+        self._task = asyncio.create_task(self._run(), name=self._name)
+
+    def wake(self) -> None:
+        """Call `work` again as soon as may be."""
+        self._woken.set()
+
+    async def stop(self) -> None:
+        """End, in the middle of `work` if need be."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            self._woken.clear()
+            try:
+                await self._work()
+            except Exception:
+                log.exception("loop_failed", loop=self._name)
+            with suppress(TimeoutError):
+                pause = self._interval_s * random.uniform(0.9, 1.1)  # noqa: S311 - spreads load, hides nothing
+                await asyncio.wait_for(self._woken.wait(), pause)

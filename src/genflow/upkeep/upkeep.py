@@ -1,0 +1,59 @@
+"""Which loops run where: rescue and back-off need a worker to be of use, expiry must work without any."""
+
+from __future__ import annotations
+
+from genflow.fleet import Fleet
+from genflow.loops import Loop
+from genflow.protocol import Timing
+from genflow.queue import Sweeps
+from genflow.upkeep.chores import Chores
+
+EXPIRE_S = 2.0
+UNSEEN_S = 60.0
+"""Seconds without its server after which a cancel is taken as done."""
+DUE_S = 0.5
+CHORES_S = 1.0
+
+
+class ApiUpkeep:
+    """Loops of every process: expiry, cancels that nobody can carry out."""
+
+    def __init__(self, sweeps: Sweeps) -> None:
+        self._sweeps = sweeps
+        self._loops = [Loop("expire", EXPIRE_S, self._expire)]
+
+    async def _expire(self) -> None:
+        await self._sweeps.expire()
+        await self._sweeps.cancel_unreachable(unseen_s=UNSEEN_S)
+
+    def start(self) -> None:
+        """Begin."""
+        for loop in self._loops:
+            loop.start()
+
+    async def stop(self) -> None:
+        """End."""
+        for loop in self._loops:
+            await loop.stop()
+
+
+class WorkerUpkeep(ApiUpkeep):
+    """Loops of a worker: rescue every third of a lease, jobs whose back-off is over, chores of its servers."""
+
+    def __init__(self, sweeps: Sweeps, fleet: Fleet, timing: Timing) -> None:
+        super().__init__(sweeps)
+        chores = Chores(sweeps, fleet)
+        self._loops += [
+            Loop("rescue", timing.lease_s / 3, self._rescue),
+            Loop("due", DUE_S, self._due),
+            Loop("chores", CHORES_S, chores.do_due),
+        ]
+
+    async def _rescue(self) -> None:
+        if await self._sweeps.rescue():
+            await self._sweeps.announce()
+        await self._sweeps.late_chores()
+
+    async def _due(self) -> None:
+        if await self._sweeps.due():
+            await self._sweeps.announce()

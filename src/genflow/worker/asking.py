@@ -1,0 +1,103 @@
+"""Finding out what a server knows of a job, and clearing what an earlier submit left under the same id."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import structlog
+
+from genflow.comfy import ComfyError
+from genflow.fleet import FleetServer
+from genflow.protocol import Answer, HistoryEntry, Known, same_work
+from genflow.queue.records import Work
+from genflow.worker.run import JobRun
+from genflow.worker.tools import Tools
+from genflow.workflow import parse_workflow
+
+log = structlog.get_logger()
+
+CLEARINGS = 8
+"""How many earlier entries or items of one id are cleared in one look: a server that brings back more can't be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a look at the server gave. `adopted`: a success of an earlier submit, which is the job's result."""
+
+    answer: Answer
+    adopted: HistoryEntry | None = None
+
+    @property
+    def known(self) -> Known:
+        """What the server knows of this submit."""
+        return self.answer.known
+
+
+class Asker:
+    """Asks one server about one job on behalf of its holder."""
+
+    def __init__(self, tools: Tools, run: JobRun, server: FleetServer, work: Work) -> None:
+        self._tools = tools
+        self._run = run
+        self._server = server
+        self._work = work
+
+    def doubt(self) -> bool:
+        """Whether another submit of this job may be alive on this boot of the server."""
+        return any(
+            server_id == self._server.id and boot in (None, self._server.boot)
+            for server_id, boot in self._work.doubtful
+        )
+
+    async def look(self, submit: UUID, *, doubt: bool | None = None) -> Finding:
+        """Ask until what the server says is about this submit, or about nothing.
+
+        An earlier success is adopted unless its files are known to be gone. Any other earlier entry is deleted, since
+        it hides what is open under the same id, and an earlier open item is stopped; then the server is asked again.
+        """
+        job_id = self._run.hold.job_id
+        for _ in range(CLEARINGS):
+            self._run.check()
+            answer = await self._server.comfy.ask(job_id, submit, doubt=self.doubt() if doubt is None else doubt)
+            try:
+                if answer.known is Known.EARLIER_ENDED and answer.entry is not None:
+                    if self._adopts(answer.entry):
+                        return Finding(answer, answer.entry)
+                    log.info("earlier_entry_deleted", job=str(job_id), server=self._server.name)
+                    await self._server.comfy.history_delete(job_id, timeout_s=await self._room())
+                elif answer.known is Known.EARLIER_OPEN:
+                    log.warning("earlier_prompt_stopped", job=str(job_id), server=self._server.name)
+                    await self._server.comfy.cancel(job_id, timeout_s=await self._room())
+                    await self._run.pause(0.2)
+                else:
+                    return Finding(answer)
+            except ComfyError as error:
+                return Finding(Answer(Known.CANT_TELL, why=str(error)))
+        return Finding(Answer(Known.CANT_TELL, why="earlier prompts of this id keep coming back"))
+
+    def _adopts(self, entry: HistoryEntry) -> bool:
+        if entry.outcome != "success" or self._work.gone_attempts:
+            return False
+        return same_work(parse_workflow(self._work.workflow), entry.graph)
+
+    async def _room(self) -> float:
+        return await room(self._tools, self._run)
+
+
+async def room(tools: Tools, run: JobRun) -> float:
+    """The time limit, in seconds, for a call that changes a server; the lease is renewed first where it leaves less."""
+    limit = tools.timing.post_timeout_s
+    if not run.hold.allows(limit) and await tools.ledger.renew(run.hold):
+        run.cancel_asked = True
+    run.check()
+    return limit
+
+
+def outputs_of(entry: dict[str, Any] | None) -> dict[str, Any]:
+    """The outputs kept at the end of a run."""
+    kept = json.loads(entry) if isinstance(entry, str) else entry or {}
+    outputs = kept.get("outputs", {})
+    return outputs if isinstance(outputs, dict) else {}

@@ -1,0 +1,153 @@
+"""The ways out of an attempt. Each writes what became of it, fenced, and then raises GivenAway."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NoReturn
+from uuid import UUID
+
+import structlog
+
+from genflow import failpoints
+from genflow.failures import Failure, Then, decide, failure
+from genflow.fleet import FleetServer
+from genflow.jobs import State, StopReason, SubmitState
+from genflow.protocol import HistoryEntry
+from genflow.queue.records import Work
+from genflow.worker.listening import Listener
+from genflow.worker.run import GivenAway, JobRun
+from genflow.worker.tools import Tools
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Open:
+    """The submit that is being followed."""
+
+    no: int
+    uuid: UUID
+    attempt: int
+    executed: bool = False
+    stop_reason: StopReason | None = None
+    listener: Listener | None = None
+
+
+class Endings:
+    """Sends one held job on its way."""
+
+    def __init__(self, tools: Tools, run: JobRun, server: FleetServer, work: Work) -> None:
+        self._tools = tools
+        self._run = run
+        self._server = server
+        self._work = work
+        self._log = log.bind(job=str(run.hold.job_id), server=server.name)
+
+    async def fail(
+        self,
+        submit: Open,
+        told: Failure,
+        *,
+        state: SubmitState = SubmitState.ENDED,
+        entry: HistoryEntry | None = None,
+        executed: bool = False,
+        doubtful: bool = False,
+    ) -> NoReturn:
+        """The attempt failed: retry or dead letter, as failures.py decides."""
+        decision = decide(
+            told,
+            self._work.policy,
+            attempts_spent=submit.attempt,
+            resubmits=self._work.resubmits,
+            oom_seen=self._work.oom_attempts > 0,
+        )
+        if decision.failure.quarantine:
+            await self._tools.fleet.quarantine(self._server, decision.failure.quarantine)
+        after = State.FAILED
+        if decision.then is not Then.DEAD:
+            after = State.WAITING if decision.delay_s > 0 else State.QUEUED
+        self._log.warning(
+            "attempt_failed",
+            attempt=submit.attempt,
+            code=decision.failure.code,
+            then=decision.then.value,
+            delay_s=round(decision.delay_s, 2),
+        )
+        await self.end(
+            submit,
+            after,
+            state,
+            failed=decision.failure,
+            entry=entry,
+            executed=executed,
+            doubtful=doubtful,
+            delay_s=decision.delay_s,
+        )
+
+    async def withdraw(
+        self, submit: Open, delay_s: float = 0.0, state: SubmitState = SubmitState.WITHDRAWN
+    ) -> NoReturn:
+        """Nothing was queued: give the submit and its attempt's number back, and the job to whoever can."""
+        after = State.WAITING if delay_s > 0 else State.QUEUED
+        await self.end(submit, after, state, delay_s=delay_s, spend=False, outcome="given_back")
+
+    async def end(
+        self,
+        submit: Open,
+        after: State,
+        state: SubmitState,
+        *,
+        failed: Failure | None = None,
+        entry: HistoryEntry | None = None,
+        executed: bool = False,
+        doubtful: bool = False,
+        delay_s: float = 0.0,
+        spend: bool = True,
+        outcome: str = "failed",
+    ) -> NoReturn:
+        """End the attempt and its submit in one transaction; a cancel that was asked wins over `after`."""
+        ended = await self._tools.ledger.end_attempt(
+            self._run.hold,
+            state=after,
+            no=submit.no,
+            submit_state=state,
+            failure=failed,
+            entry=entry,
+            executed=executed,
+            doubtful=doubtful,
+            attempt=submit.attempt,
+            delay_s=delay_s,
+            spend=spend,
+            outcome=outcome,
+        )
+        if ended.terminal:
+            self._log.info(ended.name.lower())
+        raise GivenAway
+
+    async def no_result(self, why: str, *, again: bool) -> NoReturn:
+        """The run succeeded and gave nothing: one more run where that may help (`again`), else a dead letter."""
+        work = await self._tools.ledger.load(self._run.hold)
+        decision = decide(
+            failure("output_gone", why),
+            work.policy,
+            attempts_spent=work.attempt,
+            resubmits=work.resubmits,
+            oom_seen=False,
+            forced_runs=work.gone_attempts if again else 1,
+        )
+        state = State.FAILED if decision.then is Then.DEAD else State.QUEUED
+        self._log.warning("output_gone", why=why, now=state.name.lower())
+        await self._tools.ledger.end_attempt(
+            self._run.hold, state=state, no=None, attempt=work.attempt, failure=decision.failure
+        )
+        raise GivenAway
+
+    async def release(
+        self, delay_s: float = 0.0, *, handed_over: bool = False, collect_failed: bool = False
+    ) -> NoReturn:
+        """Give the job back without judging it: bound where its submit is open or its run is to be collected."""
+        failpoints.hit("release.before")
+        await self._tools.ledger.release(
+            self._run.hold, delay_s=delay_s, handed_over=handed_over, collect_failed=collect_failed
+        )
+        raise GivenAway

@@ -1,0 +1,57 @@
+"""Hints from other processes over LISTEN: there is work, somebody cancels. The polls are the truth without them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from uuid import UUID
+
+import psycopg
+import structlog
+
+log = structlog.get_logger()
+
+RECONNECT_S = 1.0
+
+
+class Hints:
+    """Listens on one connection of its own, again and again through outages."""
+
+    def __init__(self, conninfo: str, *, on_queued: Callable[[], None], on_cancel: Callable[[UUID], None]) -> None:
+        self._conninfo = conninfo
+        self._on_queued = on_queued
+        self._on_cancel = on_cancel
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._task = asyncio.create_task(self._listen(), name="hints")
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                connection = await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True, connect_timeout=10)
+                async with connection:
+                    await connection.execute("listen genflow")
+                    self._on_queued()  # what came while nobody listened
+                    async for note in connection.notifies():
+                        self._take(note.payload)
+            except psycopg.Error as error:
+                log.debug("hints_lost", why=str(error).strip())
+            await asyncio.sleep(RECONNECT_S)
+
+    def _take(self, payload: str) -> None:
+        kind, _, rest = payload.partition(":")
+        if kind == "queued":
+            self._on_queued()
+        elif kind == "cancel":
+            try:
+                self._on_cancel(UUID(rest))
+            except ValueError:
+                log.warning("hint_malformed", payload=payload[:100])

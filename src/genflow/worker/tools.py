@@ -1,0 +1,26 @@
+"""What every attempt of a worker works with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from genflow.fleet import Fleet
+from genflow.protocol import Timing
+from genflow.queue import Ledger
+from genflow.storage.store import Store
+from genflow.worker.progress import LiveProgress
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """The parts of a worker that its attempts share, and the times they keep (seconds)."""
+
+    ledger: Ledger
+    fleet: Fleet
+    store: Store
+    live: LiveProgress
+    timing: Timing
+    poll_s: float
+    stop_grace_s: float
+    collect_window_s: float
+    cancel_unreachable_s: float = 60.0

@@ -1,0 +1,170 @@
+"""The claim loop and the heartbeat of one worker process, and its orderly end.
+
+A job is claimed only for a server that is healthy and has a free slot; a job that belongs to a server already (an open
+submit, a run to collect) is claimed wherever that server answers. One heartbeat statement renews every lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+from uuid import UUID
+
+import structlog
+
+from genflow.fleet import Fleet, FleetServer
+from genflow.loops import Loop
+from genflow.queue import Hold, Ledger
+from genflow.queue.records import Claim
+from genflow.worker.attempt import Attempt
+from genflow.worker.hints import Hints
+from genflow.worker.run import JobRun
+from genflow.worker.tools import Tools
+
+log = structlog.get_logger()
+
+
+class Worker:
+    """Holds jobs and works on each in a task of its own."""
+
+    def __init__(
+        self,
+        tools: Tools,
+        heart: Ledger,
+        *,
+        conninfo: str,
+        max_in_flight: int | None,
+        claim_poll_s: float,
+        none_healthy_s: float,
+    ) -> None:
+        self._tools = tools
+        self._fleet: Fleet = tools.fleet
+        self._heart = heart
+        self._max_in_flight = max_in_flight
+        self._none_healthy_s = none_healthy_s
+        self._runs: dict[UUID, JobRun] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._draining = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._claims = Loop("claim", claim_poll_s, self._claim)
+        self._beats = Loop("heartbeat", tools.timing.heartbeat_s, self._beat)
+        self._hints = Hints(conninfo, on_queued=self._claims.wake, on_cancel=self._cancel)
+
+    async def start(self) -> None:
+        """Begin to claim. The fleet is started already."""
+        self._fleet.on_change = self._claims.wake
+        self._live_task = asyncio.create_task(self._tools.live.loop(), name="live progress")
+        self._beats.start()
+        self._claims.start()
+        self._hints.start()
+
+    async def stop(self, *, grace_s: float, how: Literal["leave", "interrupt"]) -> None:
+        """Claim no more, give the running jobs `grace_s` seconds, then hand them over or interrupt them.
+
+        Returns once no task of any job is left; a POST in the air is always waited for. What still stands after a
+        further lease is left to its lease.
+        """
+        self._draining = True
+        await self._hints.stop()
+        await self._claims.stop()
+        await self._idle_within(grace_s)
+        for run in list(self._runs.values()):
+            run.ask_leave(how)
+        extra_s = self._tools.stop_grace_s if how == "interrupt" else 0.0
+        if not await self._idle_within(self._tools.timing.lease_s + extra_s):
+            log.warning("left_to_their_leases", jobs=[str(job) for job in self._runs])
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._beats.stop()
+        self._live_task.cancel()
+        await asyncio.gather(self._live_task, return_exceptions=True)
+
+    async def _idle_within(self, seconds: float) -> bool:
+        try:
+            await asyncio.wait_for(self._idle.wait(), max(0.001, seconds))
+        except TimeoutError:
+            return False
+        return True
+
+    # --- claiming ---
+
+    @property
+    def _room(self) -> int:
+        """How many more jobs this process may hold."""
+        limit = self._max_in_flight or sum(server.slots for server in self._fleet.servers)
+        return limit - len(self._runs)
+
+    async def _claim(self) -> None:
+        """Claim until nothing is left to claim or nothing more may be held."""
+        if not self._fleet.reachable:
+            await asyncio.sleep(min(self._none_healthy_s, 1.0))
+            return
+        while not self._draining and await self._claim_bound() + await self._claim_unbound():
+            pass
+
+    async def _claim_bound(self) -> int:
+        if self._room <= 0:
+            return 0
+        reachable = [server.id for server in self._fleet.reachable]
+        claimed = await self._tools.ledger.claim_bound(reachable, self._room)
+        for claim, hold in claimed:
+            server = self._fleet.by_id(claim.server_id)
+            if server is not None:
+                self._begin(claim, hold, server)
+        return len(claimed)
+
+    async def _claim_unbound(self) -> int:
+        """One job for the best server that has one to take."""
+        for server in self._fleet.choices():
+            if self._room <= 0:
+                return 0
+            claimed = await self._tools.ledger.claim_unbound(server.id, slots=server.slots, limit=1)
+            for claim, hold in claimed:
+                self._begin(claim, hold, server)
+            if claimed:
+                return len(claimed)
+        return 0
+
+    def _begin(self, claim: Claim, hold: Hold, server: FleetServer) -> None:
+        run = JobRun(hold)
+        self._runs[hold.job_id] = run
+        self._idle.clear()
+        self._fleet.take_slot(server, hold.job_id)
+        task = asyncio.create_task(self._work(run, claim, server), name=f"job {hold.job_id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _work(self, run: JobRun, claim: Claim, server: FleetServer) -> None:
+        job_id = run.hold.job_id
+        try:
+            await Attempt(self._tools, run, claim, server).carry_on()
+        except Exception:
+            # Nothing is known of its state: the lease runs out, and the next holder starts from the last checkpoint.
+            log.exception("attempt_broke", job=str(job_id), server=server.name)
+        finally:
+            if self._runs.get(job_id) is run:
+                del self._runs[job_id]
+            for each in self._fleet.servers:
+                self._fleet.free_slot(each, job_id)
+            if not self._runs:
+                self._idle.set()
+            self._claims.wake()
+
+    # --- leases ---
+
+    async def _beat(self) -> None:
+        """Renew all leases; stop what is lost, pass on what is to be canceled."""
+        runs = dict(self._runs)
+        canceled = await self._heart.heartbeat([run.hold for run in runs.values()], draining=self._draining)
+        for job_id, run in runs.items():
+            if run.hold.lost:
+                run.wake.set()
+            elif job_id in canceled:
+                run.ask_cancel()
+
+    def _cancel(self, job_id: UUID) -> None:
+        run = self._runs.get(job_id)
+        if run is not None:
+            run.ask_cancel()
