@@ -36,7 +36,7 @@ unpack_for_user() {
     local apt=(apt-get -o "Dir::State::Lists=$cache/lists" -o "Dir::Cache=$cache" -o Debug::NoLocking=1)
     "${apt[@]}" update -qq >&2 || fail "apt-get update failed"
     wanted=$("${apt[@]}" -s -qq install --no-install-recommends "$@" | sed -n 's/^Inst \([^ ]*\).*/\1/p') ||
-        fail "apt knows no way to install $*"
+        fail "apt can not install $*: no such package, or no network"
     [ -n "$wanted" ] || fail "$* is installed, yet was not found"
     # shellcheck disable=SC2086 # one word a package
     (cd "$cache/archives" && "${apt[@]}" download -qq $wanted >&2) || fail "apt-get download failed"

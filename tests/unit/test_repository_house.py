@@ -6,7 +6,10 @@ import ast
 import os
 import re
 import subprocess
+import sys
 import tomllib
+import zipfile
+from pathlib import Path
 from typing import Any
 
 import genflow
@@ -99,6 +102,16 @@ def test_version_is_said_once_and_the_changelog_knows_it() -> None:
     assert genflow.__version__ == version
     headings = re.findall(r"(?m)^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
     assert headings[0] == version, "the changelog opens with the version that is being made"
+
+
+def test_the_wheel_holds_every_file_of_the_product(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.iterdir()
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+    source = ROOT / "src"
+    assert packed == {path.relative_to(source).as_posix() for path in repository_files() if source in path.parents}
 
 
 def test_ci_runs_what_a_desk_runs() -> None:
