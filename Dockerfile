@@ -11,7 +11,7 @@ RUN /opt/genflow/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
 FROM python:3.13-slim
 COPY --from=build /opt/genflow /opt/genflow
 # One folder for everything genflow keeps; a volume mounted here starts out owned by genflow.
-RUN useradd --system --create-home --uid 10001 genflow && install -d -o genflow -g genflow /data
+RUN useradd --create-home --uid 10001 genflow && install -d -o genflow -g genflow /data
 USER genflow
 WORKDIR /home/genflow
 ENV PATH=/opt/genflow/bin:$PATH \
