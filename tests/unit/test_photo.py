@@ -7,29 +7,15 @@ import json
 import random
 import struct
 import zlib
-from typing import Any
 
 import pytest
 from PIL import Image, ImageChops, ImageCms, ImageStat, PngImagePlugin
 
 from genflow.api.photo import Limits, Photo, clean_photo
 from genflow.errors import GenflowError
+from tests.support.photos import encoded, picture
 
 LIMITS = Limits(bytes=20 * 2**20, pixels=50_000_000, side=128)
-
-
-def picture(width: int = 200, height: int = 160, mode: str = "RGB") -> Image.Image:
-    """Four quarters of their own colour: red, green / blue, yellow."""
-    image = Image.new("RGB", (width, height))
-    for x, y, colour in ((0, 0, "red"), (1, 0, "lime"), (0, 1, "blue"), (1, 1, "yellow")):
-        image.paste(Image.new("RGB", (width // 2, height // 2), colour), (x * width // 2, y * height // 2))
-    return image.convert(mode)
-
-
-def encoded(image: Image.Image, kind: str = "JPEG", **options: Any) -> bytes:
-    out = io.BytesIO()
-    image.save(out, kind, **options)
-    return out.getvalue()
 
 
 def clean(data: bytes, limits: Limits = LIMITS) -> Photo:
