@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import typer
-import typer.cli
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -126,12 +125,33 @@ def settings_page() -> str:
     return "".join(page)
 
 
+def said(text: str) -> str:
+    """Help as it is shown on a terminal, in Markdown: the markup's escapes and the brackets of defaults taken off."""
+    text = re.sub(r"\[default: \((.*?)\)\]", lambda found: f"[default: {found[1]}]" if found[1] else "", text)
+    return re.sub(r" {2,}", " ", text.replace("\\[", "[")).strip()
+
+
+def command_section(command: Any, name: str, depth: int) -> Iterator[str]:
+    """A command with its arguments and options, then its subcommands."""
+    context = typer.Context(command, info_name=name)
+    yield f"{'#' * depth} `{name}`\n\n{said(command.help or '')}\n\n"
+    yield f"```sh\n{name} {' '.join(command.collect_usage_pieces(context))}\n```\n\n"
+    records = [record for each in command.get_params(context) if (record := each.get_help_record(context))]
+    yield from (f"- `{flags}`: {said(meaning)}\n" for flags, meaning in records if "--help" not in flags)
+    if records:
+        yield "\n"
+    for below in getattr(command, "commands", {}).values():
+        yield from command_section(below, f"{name} {below.name}", depth + 1)
+
+
 def cli_page() -> str:
     """docs/reference/cli.md."""
-    command = typer.main.get_command(app)
-    context = typer.Context(command, info_name="genflow")
-    text = typer.cli.get_docs_for_click(obj=command, ctx=context, name="genflow", indent=1)
-    return MADE + CLI_INTRO + text.rstrip() + "\n"
+    group: Any = typer.main.get_command(app)
+    text = MADE + CLI_INTRO
+    for command in group.commands.values():
+        text += f"- [`genflow {command.name}`](#genflow-{command.name}): {said(command.help).splitlines()[0]}\n"
+    sections = (command_section(command, f"genflow {command.name}", 2) for command in group.commands.values())
+    return (text + "\n" + "".join(part for section in sections for part in section)).rstrip() + "\n"
 
 
 def failpoints_page() -> str:
