@@ -11,10 +11,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from uuid import UUID, uuid4
 
 import structlog
-import uvicorn
 
 from genflow import __version__, failpoints
-from genflow.api.app import create_app
 from genflow.comfy import open_session
 from genflow.errors import GenflowError
 from genflow.fleet import Fleet
@@ -76,6 +74,11 @@ def open_store(settings: Settings) -> LocalStore:
 @asynccontextmanager
 async def run_api(settings: Settings, conninfo: str) -> AsyncIterator[str]:
     """Serve the API for as long as the context is open; its address."""
+    # Here, not above: a worker process starts in half the time without FastAPI.
+    import uvicorn
+
+    from genflow.api.app import create_app
+
     check_address(settings)
     async with AsyncExitStack() as stack:
         pool = await stack.enter_async_context(await open_pool(conninfo, 2, API_CONNECTIONS))

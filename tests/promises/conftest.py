@@ -1,0 +1,17 @@
+"""Every promise is kept by real processes: API and workers apart, one Postgres, simulated servers, a lease of 3 s."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.service import Service, service
+
+
+@pytest.fixture
+async def genflow(database: str, tmp_path: Path) -> AsyncIterator[Service]:
+    """A service of this test's own."""
+    async with service(database, tmp_path) as running:
+        yield running
