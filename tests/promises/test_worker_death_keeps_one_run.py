@@ -1,4 +1,4 @@
-"""Promise 1: a worker dies right after queueing; nobody touches the job until its lease is over, then one resumes it."""
+"""Promise 1: a worker dies right after queueing; nobody touches the job until its lease is over, then it is resumed."""
 
 from __future__ import annotations
 
