@@ -18,8 +18,8 @@ import pytest
 import typer
 import yaml
 
-from genflow.cli import app
 from genflow.settings import Settings
+from tests.support.commands import parse_command
 from tests.support.repository import ROOT
 
 Compose = dict[str, Any]
@@ -43,16 +43,6 @@ def schema_errors(document: Compose) -> list[str]:
     schema = resources.files("check_jsonschema") / "builtin_schemas" / "vendor" / "compose-spec.json"
     validator = jsonschema.Draft202012Validator(json.loads(schema.read_text(encoding="utf-8")))
     return [f"{'.'.join(map(str, error.absolute_path))}: {error.message}" for error in validator.iter_errors(document)]
-
-
-def parse_command(words: list[str]) -> dict[str, Any]:
-    """Let genflow's own command line read these words, without running them. Raises what it raises for a wrong one."""
-    group: Any = typer.main.get_command(app)
-    command = group.get_command(typer.Context(group), words[0])
-    assert command is not None, f"genflow has no command {words[0]!r}"
-    parameters = command.make_context(f"genflow {words[0]}", list(words[1:])).params
-    assert isinstance(parameters, dict)
-    return parameters
 
 
 def genflow_services(document: Compose, command: str | None = None) -> dict[str, Any]:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+import typer
 
 from genflow.failures import CLASS_OF
+from genflow.simulator.knobs import Knobs
+from genflow.simulator.options import WORDS
 from scripts.docs_reference import PAGES, REFERENCE
+from tests.support.commands import parse_command
 from tests.support.repository import ROOT, relative, repository_files
 
 LINK = re.compile(r"(?<!`)!?\[[^\]\n]*\]\(([^)\s]+)\)")
@@ -55,6 +61,40 @@ def test_every_page_is_reachable_from_the_index() -> None:
         waiting += [(page.parent / link.partition("#")[0]).resolve() for link in links(page) if ".md" in link]
     pages = {page for page in repository_files(".md") if page.is_relative_to(ROOT / "docs")}
     assert sorted(relative(page) for page in pages - seen) == []
+
+
+def commands_shown(page: Path) -> list[list[str]]:
+    """What follows `genflow` in the page's shell blocks, variables before it and a comment or `&` after it left out."""
+    blocks = re.findall(r"(?ms)^ *```sh\n(.*?)^ *```", page.read_text(encoding="utf-8"))
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    shown = re.compile(r"(?:\w+=(?:\"[^\"]*\"|\S*) +)*(?:\S*/)?genflow +(.+?)[& ]*")
+    return [shlex.split(match[1], comments=True) for line in lines if (match := shown.fullmatch(line.strip()))]
+
+
+@pytest.mark.parametrize("page", [page for page in repository_files(".md") if page.name != "cli.md"], ids=relative)
+def test_every_command_shown_is_understood(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "me.jpg").touch()
+    for words in commands_shown(page):
+        parse_command(words)
+
+
+def test_commands_shown_are_found_and_checked(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```sh\nA=1 genflow api --hots x  # a comment\n.venv/bin/genflow migrate &\n```\n")
+    shown = commands_shown(page)
+    assert shown == [["api", "--hots", "x"], ["migrate"]]
+    with pytest.raises(typer.TyperException):
+        parse_command(shown[0])
+
+
+def test_the_simulator_takes_what_the_how_to_shows() -> None:
+    how_to = (ROOT / "docs" / "how-to" / "write-tests-with-the-simulator.md").read_text(encoding="utf-8")
+    knobs = [json.loads(body) for body in re.findall(r"curl --json '(.+?)' \S+/simulator/knobs", how_to)]
+    assert len(knobs) == how_to.count("/simulator/knobs  ") > 0
+    for body in knobs:
+        Knobs().set(body)
+    assert re.findall(r"(?m)^\| `(\w+)` \|", how_to) == list(WORDS)
 
 
 @pytest.mark.parametrize("name", PAGES)
