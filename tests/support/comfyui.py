@@ -14,6 +14,8 @@ from typing import Any
 import aiohttp
 from PIL import Image
 
+from genflow.simulator import SimulatedServer, SimulatorOptions, running
+
 Event = dict[str, Any]
 
 UNIT = Path(__file__).resolve().parent.parent / "unit" / "recordings" / "simulator"
@@ -193,3 +195,14 @@ def told(events: list[Event], *, statuses: bool = False) -> list[Event]:
             data = {key: value for key, value in data.items() if key != "timestamp"}
         kept.append({"type": event["type"], "data": data})
     return kept
+
+
+@contextlib.asynccontextmanager
+async def simulated(**options: Any) -> AsyncIterator[tuple[Wire, SimulatedServer]]:
+    """One simulated server in this process, quick unless told otherwise, and a client for it."""
+    quick: dict[str, Any] = {"seconds_per_step": 0.005, "seconds_per_megapixel": 0.0}
+    async with (
+        running(SimulatorOptions(**(quick | options))) as (server, *_),
+        aiohttp.ClientSession() as session,
+    ):
+        yield Wire(session, server.url), server

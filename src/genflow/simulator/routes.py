@@ -108,6 +108,8 @@ def _accept(server: SimulatedServer, body: dict[str, Any]) -> web.Response:
         old=old,
     )
     extra_data = body.get("extra_data", {})
+    if not isinstance(extra_data, dict):
+        raise TypeError("extra_data is no object")
     if "client_id" in body:
         extra_data["client_id"] = body["client_id"]
     if verdict.error is not None:
@@ -117,10 +119,12 @@ def _accept(server: SimulatedServer, body: dict[str, Any]) -> web.Response:
         secrets = {key: extra_data.pop(key) for key in SECRETS if key in extra_data}
         extra_data["create_time"] = now_ms()
     submit = submit_of(extra_data)
-    copies = 1 + (server.knobs.take("posted_twice") is not None)
-    for _ in range(copies):
+    numbers = [number]
+    if server.knobs.take("posted_twice") is not None:
+        numbers.append(boot.next_number())
+    for each in numbers:
         server.books.posted(prompt_id, submit)
-        item = Item(number, prompt_id, graph, extra_data, verdict.outputs, secrets, word, submit)
+        item = Item(each, prompt_id, graph, extra_data, verdict.outputs, secrets, word, submit)
         try:
             boot.prompts.put(item)
         finally:

@@ -23,7 +23,6 @@ from genflow.simulator.pictures import Picture
 from genflow.simulator.prompts import Item
 from genflow.simulator.sockets import PREVIEW, Sockets, plain_preview, png_frame, preview_with_metadata
 
-
 AHEAD_S = 0.003
 """How far a node may be ahead of its time, so that writing the last file does not make the whole run late."""
 
@@ -77,8 +76,9 @@ class Run:
         """When the run ought to be where it is, on the loop's clock; a late node is made up for by later ones."""
         self.slowness = 10.0 if item.word == "slow" else 1.0
         self.planned: Planned | None = faults.planned(item.word, item.graph)
-        self.empty = bench.knobs.take("empty_outputs") is not None
-        self.unreal = bench.knobs.take("cached_without_file") is not None
+        mine = item.seconds is None  # a busy neighbour's prompt uses up no knob
+        self.empty = mine and bench.knobs.take("empty_outputs") is not None
+        self.unreal = mine and bench.knobs.take("cached_without_file") is not None
         self.work = Work(
             bench.folders, bench.catalog, item.graph, self._pnginfo(), self._wrote, not (self.empty or self.unreal)
         )

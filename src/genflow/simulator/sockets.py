@@ -84,7 +84,7 @@ class Sockets:
         """Cut the connection of a client's socket without a close frame."""
         socket = self.table.get(sid) if isinstance(sid, str) else None
         transport = self._transports.get(socket) if socket is not None else None
-        if transport is None:
+        if transport is None or transport.is_closing():
             return False
         transport.abort()
         return True
