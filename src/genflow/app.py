@@ -6,8 +6,8 @@ import asyncio
 import ipaddress
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from uuid import UUID, uuid4
 
 import structlog
@@ -18,7 +18,7 @@ from genflow.errors import GenflowError
 from genflow.fleet import Fleet
 from genflow.postgres.connect import database
 from genflow.postgres.migrations import migrate
-from genflow.postgres.pool import open_pool
+from genflow.postgres.pool import Pool, open_pool
 from genflow.queue import DirectWriter, Ledger, Queue, Registry, Sweeps
 from genflow.settings import Settings
 from genflow.storage.local import LocalStore
@@ -66,9 +66,20 @@ async def open_database(settings: Settings) -> AsyncIterator[str]:
         yield conninfo
 
 
-def open_store(settings: Settings) -> LocalStore:
-    """The store under the data folder."""
-    return LocalStore(settings.data)
+async def open_store(settings: Settings, pool: Pool) -> LocalStore:
+    """The store under the data folder. GenflowError `store_mismatch` where this database belongs to another store."""
+    store = LocalStore(settings.data)
+    place = f"{settings.data.resolve()} on {settings.instance}"
+    marker = await store.marker()
+    known = (await DirectWriter(pool).write("claim_store", {"marker": marker, "place": place}))[0]
+    if str(known["marker"]) != marker:
+        raise GenflowError(
+            "store_mismatch",
+            f"this process keeps its files in {place}, but the database belongs to the store that was first seen as"
+            f" {known['place']}: all processes share one data folder (--data)",
+            status=409,
+        )
+    return store
 
 
 @asynccontextmanager
@@ -79,6 +90,13 @@ async def run_api(settings: Settings, conninfo: str) -> AsyncIterator[str]:
 
     from genflow.api.app import create_app
 
+    class _QuietServer(uvicorn.Server):
+        """Leaves the signals to `until_stopped`."""
+
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield
+
     check_address(settings)
     async with AsyncExitStack() as stack:
         pool = await stack.enter_async_context(await open_pool(conninfo, 2, API_CONNECTIONS))
@@ -86,15 +104,14 @@ async def run_api(settings: Settings, conninfo: str) -> AsyncIterator[str]:
         upkeep = ApiUpkeep(Sweeps(DirectWriter(pool), lease_s=settings.lease))
         listener = _listen(settings.host, settings.port)
         stack.callback(listener.close)
-        app = create_app(queue, open_store(settings), settings, pool)
-        server = uvicorn.Server(
+        app = create_app(queue, await open_store(settings, pool), settings, pool)
+        server = _QuietServer(
             uvicorn.Config(
                 app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=10,
-                forwarded_allow_ips="127.0.0.1", h11_max_incomplete_event_size=65_536,
+                forwarded_allow_ips="127.0.0.1",
             )
         )  # fmt: skip
-        server.install_signal_handlers = lambda: None  # type: ignore[method-assign, attr-defined, unused-ignore]
-        serving = asyncio.create_task(server._serve([listener]), name="api")
+        serving = asyncio.create_task(server.serve(sockets=[listener]), name="api")
         upkeep.start()
         try:
             yield f"http://{settings.host}:{listener.getsockname()[1]}"
@@ -146,7 +163,7 @@ async def run_worker(settings: Settings, conninfo: str) -> AsyncIterator[tuple[U
         tools = Tools(
             ledger=ledger,
             fleet=fleet,
-            store=open_store(settings),
+            store=await open_store(settings, pool),
             live=LiveProgress(ledger),
             timing=timing,
             poll_s=settings.poll_ms / 1000,
@@ -159,7 +176,6 @@ async def run_worker(settings: Settings, conninfo: str) -> AsyncIterator[tuple[U
             conninfo=conninfo,
             max_in_flight=settings.max_in_flight,
             claim_poll_s=settings.claim_poll_s,
-            none_healthy_s=settings.none_healthy_s,
         )
         upkeep = WorkerUpkeep(Sweeps(writer, lease_s=timing.lease_s), fleet, timing)
         page = await stack.enter_async_context(health_page(fleet, host=settings.health_host, port=settings.health_port))

@@ -104,7 +104,6 @@ class Settings(BaseSettings):
     health_host: str = Field("127.0.0.1", description="Address of the worker's health page.")
     health_port: int = Field(8191, ge=0, le=65_535, description="Port of the worker's health page; 0 = a free one.")
     probe_s: float = Field(3.0, gt=0, description="Seconds between two probes of a server, and a probe's time limit.")
-    none_healthy_s: float = Field(5.0, gt=0, description="Seconds before looking again while no server is healthy.")
     quarantine_s: float = Field(60.0, gt=0, description="Seconds that a quarantined server gets no new work.")
     poll_ms: int = Field(5_000, ge=20, description="Longest time between two polls of a running prompt, milliseconds.")
     claim_poll_s: float = Field(1.0, gt=0, description="Longest time between two looks into the queue, seconds.")

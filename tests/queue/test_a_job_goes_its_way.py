@@ -352,20 +352,61 @@ async def test_a_key_may_be_used_again_after_a_day(bench: Bench) -> None:
 
 async def test_a_late_receipt_has_its_server_asked_once(bench: Bench) -> None:
     server = await bench.server()
+    job = await bench.enqueue()
+    [hold] = await bench.claim("w1", server)
+    ledger = await bench.worker("w1")
+    submit = uuid4()
+    intent = await ledger.intent(hold, submit=submit, server_id=server, boot=None, slots=2)
+    await ledger.late_receipt(submit, 4.0)
+    assert await bench.sweeps.late_chores() == 0, "an open submit may still be found and followed"
+    await ledger.close_submit(hold, intent.no, SubmitState.REFUSED, reason="unknown", doubtful=True)
+    assert (await ledger.load(hold)).doubtful == {(server, None)}
+    assert await bench.sweeps.late_chores() == 1
+    assert await bench.sweeps.late_chores() == 0
+    assert await bench.sweeps.claim_chore([server]) is None, "its holder may submit there at any moment"
+    second = uuid4()
+    intent = await ledger.intent(hold, submit=second, server_id=server, boot=None, slots=2)
+    assert await bench.sweeps.claim_chore([server]) is None, "a call by job id would hit the open submit"
+    await ledger.run_ended(hold, intent.no, ENTRY)
+    await ledger.finish(hold, [output()])
+    chore = await bench.sweeps.claim_chore([server])
+    assert chore is not None
+    assert chore.payload == {"late": True, "number": 4}
+    await bench.sweeps.count_run(job, submit)
+    await bench.sweeps.count_run(job, submit)
+    assert (await bench.row(job))["doubled"] == 1, "once per submit"
+
+
+async def test_no_submit_while_a_chore_stops_an_earlier_one_there(bench: Bench) -> None:
+    server, other = await bench.server("a"), await bench.server("b")
     await bench.enqueue()
+    [hold] = await bench.claim("w1", server)
+    ledger = await bench.worker("w1")
+    intent = await ledger.intent(hold, submit=uuid4(), server_id=server, boot=None, slots=2)
+    await ledger.end_attempt(
+        hold,
+        state=State.QUEUED,
+        no=intent.no,
+        submit_state=SubmitState.ABANDONED,
+        failure=failure("would_not_stop", "x"),
+    )
+    assert await bench.sweeps.claim_chore([server]) is not None
+    [again] = await bench.claim("w1", server)
+    with pytest.raises(SlotTaken):
+        await ledger.intent(again, submit=uuid4(), server_id=server, boot=None, slots=2)
+    await ledger.intent(again, submit=uuid4(), server_id=other, boot=None, slots=2)
+
+
+async def test_a_run_counts_as_doubled_only_beside_another(bench: Bench) -> None:
+    server = await bench.server()
+    job = await bench.enqueue()
     [hold] = await bench.claim("w1", server)
     ledger = await bench.worker("w1")
     submit = uuid4()
     intent = await ledger.intent(hold, submit=submit, server_id=server, boot=None, slots=2)
     await ledger.close_submit(hold, intent.no, SubmitState.REFUSED, reason="unknown", doubtful=True)
-    await ledger.late_receipt(submit, 4.0)
-    assert await bench.sweeps.late_chores() == 1
-    assert await bench.sweeps.late_chores() == 0
-    chore = await bench.sweeps.claim_chore([server])
-    assert chore is not None
-    assert chore.payload == {"late": True, "number": 4}
-    work = await ledger.load(hold)
-    assert work.doubtful == {(server, None)}
+    await bench.sweeps.count_run(job, submit)
+    assert (await bench.row(job))["doubled"] == 0
 
 
 async def test_a_blob_that_is_being_deleted_is_refused(bench: Bench) -> None:

@@ -81,10 +81,11 @@ class Sweeps:
         """Look at a chore again after `delay_s` seconds."""
         await self._writer.write("postpone_chore", {"chore": chore.id, "token": chore.token, "delay_s": delay_s})
 
-    async def count_doubled(self, job_id: UUID) -> None:
-        """Count a run beyond the one."""
-        await self._writer.write("count_doubled", {"job": job_id})
-        log.error("doubled_run", job=str(job_id))
+    async def count_run(self, job_id: UUID, submit: UUID) -> None:
+        """A submit that was given up did run: mark it, and count a doubled run where another ran too."""
+        rows = await self._writer.write("count_doubled", {"job": job_id, "submit": submit})
+        if rows:
+            log.error("doubled_run", job=str(job_id), doubled=rows[0]["doubled"])
 
 
 def _chore_of(row: dict[str, Any]) -> Chore:

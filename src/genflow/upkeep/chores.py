@@ -46,22 +46,25 @@ class Chores:
         answer = await server.comfy.ask(chore.job_id, chore.submit, doubt=True)
         late = bool(chore.payload.get("late"))
         match answer.known:
-            case Known.PENDING | Known.RUNNING:
-                if answer.known is Known.RUNNING and late:
-                    await self._sweeps.count_doubled(chore.job_id)
-                    late = False
+            case Known.PENDING:
+                await server.comfy.queue_delete(chore.job_id)
+                return False  # asked once more: it may have begun to run
+            case Known.RUNNING:
+                await self._sweeps.count_run(chore.job_id, chore.submit)
                 await server.comfy.cancel(chore.job_id)
                 log.info("stopped_after_the_fact", job=str(chore.job_id), server=server.name)
-                return answer.known is Known.RUNNING and bool(chore.payload.get("late"))
+                return False
             case Known.ENDED:
-                if late:
-                    await self._sweeps.count_doubled(chore.job_id)
+                await self._sweeps.count_run(chore.job_id, chore.submit)
                 return True
             case Known.CANT_TELL:
                 return False
-            case _ if late and chore.payload.get("number") is not None and chore.tries >= LATE_TRIES:
-                # The server said it had queued it, and only its traces are gone.
-                await self._sweeps.count_doubled(chore.job_id)
+            case _ if not late:
                 return True
+            case _ if chore.tries < LATE_TRIES:
+                return False  # it may still be on its way
             case _:
-                return not late or chore.tries >= LATE_TRIES
+                if chore.payload.get("number") is not None:
+                    # The server said that it queued it, and only the traces are gone.
+                    await self._sweeps.count_run(chore.job_id, chore.submit)
+                return True

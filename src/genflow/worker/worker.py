@@ -35,13 +35,11 @@ class Worker:
         conninfo: str,
         max_in_flight: int | None,
         claim_poll_s: float,
-        none_healthy_s: float,
     ) -> None:
         self._tools = tools
         self._fleet: Fleet = tools.fleet
         self._heart = heart
         self._max_in_flight = max_in_flight
-        self._none_healthy_s = none_healthy_s
         self._runs: dict[UUID, JobRun] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining = False
@@ -99,8 +97,7 @@ class Worker:
     async def _claim(self) -> None:
         """Claim until nothing is left to claim or nothing more may be held."""
         if not self._fleet.reachable:
-            await asyncio.sleep(min(self._none_healthy_s, 1.0))
-            return
+            return  # a probe that is answered wakes this loop
         while not self._draining and await self._claim_bound() + await self._claim_unbound():
             pass
 

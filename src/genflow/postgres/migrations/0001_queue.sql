@@ -205,6 +205,7 @@ create table genflow.chores (
     unique (kind, job_id, submit_no)
 );
 create index chores_due on genflow.chores (server_id, due_at);
+create index chores_job on genflow.chores (job_id);
 
 create table genflow.blobs (
     hash       bytea primary key,                        -- BLAKE3
@@ -237,6 +238,13 @@ create table genflow.assets (
 create unique index assets_output on genflow.assets (job_id, node_id, key, idx) where kind = 'output';
 create index assets_expire on genflow.assets (expires_at) where expires_at is not null;
 create index assets_blob on genflow.assets (tenant_id, blob_hash);
+
+-- The one store that all processes on this database share.
+create table genflow.stores (
+    id     int primary key default 1 check (id = 1),
+    marker uuid not null,
+    place  text not null
+);
 
 create table genflow.job_assets (
     asset_id uuid not null references genflow.assets on delete cascade,

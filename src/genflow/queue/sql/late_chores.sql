@@ -1,15 +1,18 @@
--- A prompt that left a worker after its lease was lost may run beside another: have its server asked, once per receipt.
--- Locks: the receipts. Index: submits_uuid_key, chores' unique key.
+-- A prompt that left a worker after its lease was lost may run beside another: have its server asked, once per receipt,
+-- as soon as the submit is closed; one that the next holder found and followed is no such case.
+-- Locks: the receipts. Index: late_receipts_new, submits_uuid_key, chores' unique key.
 with news as (
-    update genflow.late_receipts
+    update genflow.late_receipts as r
     set chored = true
-    where not chored
-    returning submit, number
+    from genflow.submits as u
+    where not r.chored and u.uuid = r.submit and u.state >= 10
+    returning u.server_id, u.job_id, u.no, u.uuid, u.state, r.number
 )
 insert into genflow.chores (kind, server_id, job_id, submit_no, submit, payload, due_at)
-select 'stop', u.server_id, u.job_id, u.no, u.uuid, json_build_object('late', true, 'number', news.number),
-       genflow.clock()
+select distinct on (job_id, no)
+       'stop', server_id, job_id, no, uuid, json_build_object('late', true, 'number', number), genflow.clock()
 from news
-join genflow.submits as u on u.uuid = news.submit and u.state in (11, 12, 13)
+where state in (11, 12, 13)
+order by job_id, no, number nulls last
 on conflict do nothing
 returning id
