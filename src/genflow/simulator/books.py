@@ -11,7 +11,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-EVENTS = ("posted", "running", "ended", "interrupted", "held", "upload", "view", "socket", "restarted")
+EVENTS = ("posted", "running", "ended", "interrupted", "held", "upload", "view", "socket", "change", "restarted")
 """What `GET /simulator/wait` can wait for."""
 
 LOG_LIMIT = 100_000

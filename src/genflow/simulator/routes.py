@@ -229,6 +229,8 @@ async def manners(request: web.Request, handler: Handler) -> web.StreamResponse:
         await request.app[SERVER].thawed()
         if _foreign(request):
             return web.Response(status=403)
+        if request.method == "POST":
+            request.app[SERVER].books.note("change")
     try:
         return await handler(request)
     except web.HTTPException as answer:
