@@ -15,6 +15,7 @@ from enum import StrEnum
 FAILPOINTS: dict[str, str] = {
     "claim.after": "a job was claimed, nothing else done",
     "upload.before": "before the first byte of an upload",
+    "upload.in": "a part of an upload has left",
     "upload.after": "the photo is on the server, not yet recorded",
     "upload.after_commit": "the upload is recorded",
     "submit.before_intent": "before the submit is written down",
@@ -28,6 +29,7 @@ FAILPOINTS: dict[str, str] = {
     "wait.before_commit": "the run ended, not yet recorded",
     "wait.after_commit": "the end of the run is recorded",
     "download.before": "before the first byte of an output",
+    "download.in": "a part of an output has come",
     "download.before_commit": "every output is stored, the job not yet finished",
     "download.after_commit": "the job is finished",
     "release.before": "before a job is given back",

@@ -6,6 +6,7 @@ import mimetypes
 from collections.abc import AsyncIterator
 from uuid import UUID
 
+from genflow import failpoints
 from genflow.comfy import OutputGone
 from genflow.errors import GenflowError
 from genflow.fleet import FleetServer
@@ -41,7 +42,7 @@ async def upload_inputs(tools: Tools, run: JobRun, server: FleetServer, work: Wo
         if not run.hold.allows():
             await tools.ledger.renew(run.hold)
         name = await server.comfy.upload(
-            input_name(file), input_folder(work.job_id), tools.store.read(file.hash), file.size, run.hold.allows
+            input_name(file), input_folder(work.job_id), _leaving(tools, file), file.size, run.hold.allows
         )
         written.append((name, file.hash))
     return written
@@ -95,8 +96,17 @@ async def _once(data: bytes) -> AsyncIterator[bytes]:
     yield data
 
 
+async def _leaving(tools: Tools, file: InputFile) -> AsyncIterator[bytes]:
+    async for chunk in tools.store.read(file.hash):
+        middle = len(chunk) // 2
+        yield chunk[:middle]
+        failpoints.hit("upload.in")
+        yield chunk[middle:]
+
+
 async def _while_held(run: JobRun, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     async for chunk in chunks:
+        failpoints.hit("download.in")
         run.check()
         yield chunk
 
