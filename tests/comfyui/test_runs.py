@@ -116,6 +116,16 @@ async def test_a_blur_as_wide_as_the_picture_fails_when_it_runs(wire: Wire) -> N
     assert "Padding size should be less than the corresponding input dimension" in data["exception_message"]
 
 
+async def test_more_pixels_than_memory_is_an_error_of_the_node_and_the_server_goes_on(wire: Wire) -> None:
+    graph = three_nodes()
+    graph["1"]["inputs"] |= {"width": 16384, "height": 16384, "batch_size": 4096}
+    _, entry = await wire.run(graph)
+    event, data = entry["status"]["messages"][-1]
+    assert (event, data["node_id"]) == ("execution_error", "1")
+    _, entry = await wire.run(three_nodes())
+    assert entry["status"]["completed"] is True
+
+
 async def test_a_prefix_outside_the_output_folder_fails_when_it_runs(wire: Wire) -> None:
     _, entry = await wire.run(three_nodes("../../evil"))
     event, data = entry["status"]["messages"][-1]

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import os
 import uuid
+from typing import Any
+from urllib.parse import urlsplit
 
-from tests.support.comfyui import Wire, long_graph, three_nodes
+import pytest
+
+from tests.support.comfyui import Wire, long_graph, noise_png, three_nodes
 
 
 async def test_the_first_message_names_the_socket(wire: Wire) -> None:
@@ -88,3 +95,33 @@ async def test_an_interruption_without_client_id_is_broadcast(wire: Wire) -> Non
         await wire.ask("POST", "/interrupt", json={})
         heard = await socket.until(lambda event: event["type"] == "execution_interrupted")
         assert heard[-1]["data"]["prompt_id"] == prompt_id
+
+
+async def test_one_socket_that_does_not_read_holds_up_everybodys_events(wire: Wire) -> None:
+    await wire.upload(noise_png(1800), "noise.png", overwrite="1")
+    frames: dict[str, Any] = {
+        "1": {"class_type": "LoadImage", "inputs": {"image": "noise.png"}},
+        "2": {"class_type": "ImageInvert", "inputs": {"image": ["1", 0]}},
+        "3": {"class_type": "SaveImageWebsocket", "inputs": {"images": ["2", 0]}},
+        "4": {"class_type": "SaveImageWebsocket", "inputs": {"images": ["1", 0]}},
+    }
+    address = urlsplit(wire.url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port, limit=1024)
+    key = base64.b64encode(os.urandom(16)).decode()
+    writer.write(
+        f"GET /ws?clientId=stalled HTTP/1.1\r\nHost: {address.netloc}\r\nUpgrade: websocket\r\n"
+        f"Connection: Upgrade\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
+    )
+    await reader.readuntil(b"\r\n\r\n")
+    async with wire.socket(str(uuid.uuid4())) as socket:
+        stalled = await wire.queue(frames, client_id="stalled")
+        await wire.polled(stalled)
+        # HTTP goes on and prompts run, but nobody hears of them.
+        prompt_id, other = str(uuid.uuid4()), "other"
+        async with wire.socket(other) as listener:
+            await wire.post(three_nodes(), prompt_id, client_id=other)
+            await wire.polled(prompt_id)
+            with pytest.raises(TimeoutError):
+                await listener.ended(prompt_id, 0.5)
+            writer.transport.abort()
+            await socket.until(lambda event: event["data"] == {"status": {"exec_info": {"queue_remaining": 0}}})

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import io
 import json
+import os
 import uuid
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -53,6 +54,13 @@ def png(width: int = 16, height: int = 12, colour: tuple[int, int, int] = (200, 
     """A small picture."""
     buffer = io.BytesIO()
     Image.new("RGB", (width, height), colour).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def noise_png(side: int) -> bytes:
+    """A square picture that no compression makes small: three bytes a pixel."""
+    buffer = io.BytesIO()
+    Image.frombytes("RGB", (side, side), os.urandom(3 * side * side)).save(buffer, "PNG", compress_level=0)
     return buffer.getvalue()
 
 
@@ -139,6 +147,14 @@ class Wire:
         entry: dict[str, Any] = history[prompt_id]
         return entry
 
+    async def polled(self, prompt_id: str, timeout_s: float = 20.0) -> dict[str, Any]:
+        """The history entry of a prompt whose events cannot be heard, asked for again and again."""
+        async with asyncio.timeout(timeout_s):
+            while True:
+                history: dict[str, dict[str, Any]] = await self.get(f"/history/{prompt_id}")
+                if history:
+                    return history[prompt_id]
+
     async def run(self, graph: Any, **fields: Any) -> tuple[str, dict[str, Any]]:
         """Queue, wait for the end, and give id and history entry."""
         client_id = fields.setdefault("client_id", str(uuid.uuid4()))
@@ -159,7 +175,7 @@ class Wire:
     async def upload(self, data: bytes, name: str, **fields: str) -> tuple[int, Any]:
         """POST /upload/image with the name as it is."""
         form = aiohttp.FormData(quote_fields=False)
-        form.add_field("image", data, filename=name, content_type="image/png")
+        form.add_field("image", io.BytesIO(data), filename=name, content_type="image/png")
         for key, value in fields.items():
             form.add_field(key, value)
         return await self.ask("POST", "/upload/image", data=form)

@@ -331,6 +331,16 @@ async def test_socket_stall_delays_everybodys_events_and_no_http() -> None:
         await socket.ended(prompt_id)
 
 
+async def test_socket_refused_answers_the_handshake_with_503() -> None:
+    async with simulated(knobs={"socket_refused": 1}) as (wire, _):
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            async with wire.socket("mine"):
+                pass
+        assert refused.value.status == 503
+        async with wire.socket("mine") as socket:
+            assert socket.heard[0]["type"] == "status"
+
+
 async def test_socket_orphan_hears_its_greeting_and_nothing_more() -> None:
     async with simulated(knobs={"socket_orphan": 1}) as (wire, _):
         async with wire.socket("mine") as orphan:

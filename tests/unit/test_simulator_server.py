@@ -116,6 +116,7 @@ async def test_a_restart_forgets_everything_but_files_and_books() -> None:
         assert (await wire.ask("GET", "/view", params=shown["outputs"]["3"]["images"][0]))[0] == 404
         assert (await wire.ask("GET", "/view", params={"filename": "boot.txt", "type": "temp"}))[0] == 404
         assert server.books.page(running_id).executions == 1
+        assert all(end >= start for _, start, end in server.books.log())
         _, after = await wire.run(three_nodes())
         assert after["prompt"][0] == 0
         assert after["outputs"]["3"]["images"][0]["filename"] == "ok_00002_.png"

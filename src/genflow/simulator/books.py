@@ -102,6 +102,10 @@ class Books:
             self.note("interrupted", line[0])
         self.note("ended", line[0])
 
+    def killed(self, line: list[Any]) -> None:
+        """An execution was cut off by the end of its server; it did not end by itself."""
+        line[2] = time.time() * 1000
+
     def wrote(self, prompt_id: str, kind: str, subfolder: str, name: str) -> None:
         """A picture was written."""
         self._open(prompt_id).files.append(f"{subfolder}/{name}" if subfolder else name)

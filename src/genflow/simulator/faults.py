@@ -15,6 +15,9 @@ OOM_TIPS = (
     "TIPS: If the workflow worked before you might have accidentally set the batch_size to a large number."
 )
 
+PIXEL_LIMIT = 128_000_000
+"""Above this many pixels in one batch a node runs out of memory, as a small GPU would."""
+
 RUNTIME_CLASSES = ("error", "oom", "cuda", "missing_model")
 VALIDATION_CLASSES = ("invalid", "missing_node", "value_not_in_list")
 CLASSES = RUNTIME_CLASSES + VALIDATION_CLASSES
@@ -29,6 +32,12 @@ class NodeFault(Exception):
         self.message = message
         self.node_id = node_id
         self.node_class = node_class
+
+
+def out_of_memory(pixels: int) -> None:
+    """Raise the recorded out-of-memory fault for a batch of more pixels than the simulated GPU holds."""
+    if pixels > PIXEL_LIMIT:
+        raise NodeFault("torch.OutOfMemoryError", f"Allocation on device\n{OOM_TIPS}")
 
 
 @dataclass(frozen=True, slots=True)

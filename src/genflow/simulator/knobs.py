@@ -174,6 +174,7 @@ KNOBS: dict[str, Knob] = {
     "socket_silent": Knob(_flag, False),
     "socket_drop": Knob(_shot(percent=_percent)),
     "socket_stall": Knob(_shot(seconds=_positive)),
+    "socket_refused": Knob(_count, 0),
     "socket_orphan": Knob(_count, 0),
     "cross_broadcast": Knob(_flag, False),
     "previews": Knob(_flag, False),

@@ -13,7 +13,7 @@ from PIL import Image, ImageFilter, ImageOps
 
 from genflow.simulator import pictures
 from genflow.simulator.catalog import Catalog
-from genflow.simulator.faults import NodeFault
+from genflow.simulator.faults import NodeFault, out_of_memory
 from genflow.simulator.folders import Folders, OutsideOutputError
 from genflow.simulator.pictures import Picture, Scene
 
@@ -76,6 +76,7 @@ def pixels_of(values: list[Any]) -> int:
 
 
 def _empty_image(inputs: dict[str, Any], work: Work) -> Result:
+    out_of_memory(inputs["width"] * inputs["height"] * inputs["batch_size"])
     picture = pictures.empty(inputs["width"], inputs["height"], inputs["color"])
     return Result(([picture] * inputs["batch_size"],))
 
@@ -98,6 +99,7 @@ def _invert(inputs: dict[str, Any], work: Work) -> Result:
 
 
 def _scale(inputs: dict[str, Any], work: Work) -> Result:
+    out_of_memory(inputs["width"] * inputs["height"] * len(inputs["image"]))
     sizes = (inputs["upscale_method"], inputs["width"], inputs["height"], inputs["crop"])
     return Result(([pictures.scaled(picture, *sizes) for picture in inputs["image"]],))
 
@@ -192,6 +194,7 @@ def _face(inputs: dict[str, Any], work: Work) -> Result:
 
 
 def _empty_latent(inputs: dict[str, Any], work: Work) -> Result:
+    out_of_memory(inputs["width"] * inputs["height"] * inputs["batch_size"])
     return Result((Latent(inputs["width"], inputs["height"], inputs["batch_size"]),))
 
 

@@ -14,6 +14,8 @@ from typing import Any
 
 from PIL import Image, ImageDraw, ImageFilter, ImageFont, ImageOps
 
+MAX_SIDE = 16_384
+
 
 @dataclass
 class Picture:
@@ -68,8 +70,8 @@ def scaled(picture: Picture, method: str, width: int, height: int, crop: str) ->
     image = picture.image
     if width == 0 and height == 0:
         return picture
-    width = width or max(1, round(image.width * height / image.height))
-    height = height or max(1, round(image.height * width / image.width))
+    width = width or min(MAX_SIDE, max(1, round(image.width * height / image.height)))
+    height = height or min(MAX_SIDE, max(1, round(image.height * width / image.width)))
     resampling = {
         "nearest-exact": Image.Resampling.NEAREST,
         "bilinear": Image.Resampling.BILINEAR,

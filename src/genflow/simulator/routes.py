@@ -212,7 +212,8 @@ async def post_free(request: web.Request) -> web.Response:
 async def websocket(request: web.Request) -> web.StreamResponse:
     """`GET /ws?clientId=`."""
     server = request.app[SERVER]
-    server.books.note("socket")
+    if server.knobs.take("socket_refused") is not None:
+        return web.Response(status=503)
     orphan = server.knobs.take("socket_orphan") is not None
     return await server.boot.sockets.serve(request, server.boot.greeting, orphan)
 

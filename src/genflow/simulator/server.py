@@ -52,6 +52,7 @@ class Boot:
 
     def greeting(self, sid: str) -> list[Message]:
         """What a new socket hears first: the queue, and in mid-run of its client the node, without prompt id."""
+        self.bench.books.note("socket")
         status = {"status": {"exec_info": {"queue_remaining": self.prompts.remaining}}, "sid": sid}
         told: list[Message] = [("status", status, sid)]
         if self.bench.client_id == sid and self.bench.last_node is not None:
@@ -97,6 +98,7 @@ class SimulatedServer:
     async def start(self) -> None:
         """Boot and listen. Raises OSError if the port is taken."""
         self.boot = Boot(self)
+        self._frozen_until = 0.0
         self._runner = web.AppRunner(
             build_app(self), access_log=None, handle_signals=False, shutdown_timeout=0.2, keepalive_timeout=75
         )

@@ -38,11 +38,13 @@ class Worker:
         bench.interrupt.clear()
         self.queue_updated()
         run = Run(item, bench)
-        await run.execute()
-        delay = bench.knobs.get("history_delay_ms")
-        if delay:
+        try:
+            await run.execute()
             # Success is told before the entry exists; until then the prompt stands in queue_running.
-            await asyncio.sleep(delay / 1000)
+            await asyncio.sleep(bench.knobs.get("history_delay_ms") / 1000)
+        except asyncio.CancelledError:
+            bench.books.killed(line)
+            raise
         self._prompts.done(item, run.entry)
         bench.books.ended(line, interrupted=run.interrupted)
         self.queue_updated()
