@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from genflow.cli.exits import Exit
 from genflow.failures import CLASS_OF
 from genflow.simulator.knobs import Knobs
 from genflow.simulator.options import WORDS
@@ -86,6 +87,11 @@ def test_commands_shown_are_found_and_checked(tmp_path: Path) -> None:
     assert shown == [["api", "--hots", "x"], ["migrate"]]
     with pytest.raises(typer.TyperException):
         parse_command(shown[0])
+
+
+def test_every_exit_code_is_documented() -> None:
+    page = (REFERENCE / "exit-codes.md").read_text(encoding="utf-8")
+    assert [int(code) for code in re.findall(r"(?m)^\| (\d+) \|", page)] == [status.value for status in Exit]
 
 
 def test_the_simulator_takes_what_the_how_to_shows() -> None:
