@@ -11,7 +11,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from genflow.postgres.binaries import Binaries, find_binaries
 from genflow.postgres.embedded import EmbeddedPostgres
 from genflow.postgres.migrations import migrate
 
+_PREFIX = "genflow-test-"
+_ROOM_BYTES = 2 * 1024**3
 _HELD = 3  # jobs.state of a job that a worker holds
 
 
@@ -68,13 +70,29 @@ def serving(admin: str) -> Iterator[TestServer]:
 
 @contextmanager
 def open_folder() -> Iterator[Path]:
-    """A temporary folder that the server's own user may enter also when the tests run as root."""
-    folder = Path(tempfile.mkdtemp(prefix="genflow-test-", dir="/tmp"))  # short: a socket's path is limited
+    """A temporary folder that the server's own user may enter also when the tests run as root.
+
+    In memory where there is room: a test kills processes, not the power. The name is short: a socket's path is limited.
+    """
+    base = Path("/dev/shm")  # noqa: S108 (mkdtemp follows)
+    if not base.is_dir() or not os.access(base, os.W_OK) or shutil.disk_usage(base).free < _ROOM_BYTES:
+        base = Path("/tmp")  # noqa: S108
+    _remove_remains(base)
+    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=base))
     folder.chmod(0o711)
     try:
         yield folder
     finally:
         shutil.rmtree(folder)
+
+
+def _remove_remains(base: Path) -> None:
+    """Remove what killed test processes of our own user left (their servers ended with them)."""
+    for path in base.glob(f"{_PREFIX}*"):
+        pid = path.name.removeprefix(_PREFIX).split("-")[0]
+        with suppress(FileNotFoundError):  # another process tidies too
+            if not Path("/proc", pid).exists() and path.stat().st_uid == os.geteuid():
+                shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from genflow.errors import GenflowError
-from genflow.postgres.migrations import LOCK_KEY, Migration, check_schema, load_migrations, migrate
+from genflow.postgres.migrations import Migration, check_schema, load_migrations, migrate
 from tests.support.postgres import TestServer, assert_nothing_left
 
 SHIPPED = load_migrations()
@@ -120,13 +120,6 @@ def test_processes_that_migrate_at_once_take_turns(test_server: TestServer) -> N
         assert_nothing_left(empty)
     finally:
         test_server.drop(empty)
-
-
-def test_a_turn_ends_with_its_transaction(database: str) -> None:
-    migrate(database, further("select 1"))
-    with psycopg.connect(database) as connection:
-        row = connection.execute("select pg_try_advisory_xact_lock(%s)", (LOCK_KEY,)).fetchone()
-    assert row == (True,)
 
 
 def wait_for_waiters(connection: psycopg.Connection[tuple[object, ...]], count: int) -> None:

@@ -38,21 +38,20 @@ def end(cluster: Path) -> None:
     pid_file = cluster / "postmaster.pid"
     for how, patience_s in ((signal.SIGINT, _FAST_S), (signal.SIGQUIT, _IMMEDIATE_S), (signal.SIGKILL, _IMMEDIATE_S)):
         waited = time.monotonic() + patience_s
-        there = _processes_on(cluster)
+        there = processes_on(cluster)
         # Without their postmaster, backends are no longer part of a server: nothing is lost by killing them.
-        main = _postmaster_pid(pid_file)
-        signal_all({main} if main in there else there, how if main in there else signal.SIGKILL)
+        main = postmaster_pid(pid_file)
+        _signal_all({main} if main in there else there, how if main in there else signal.SIGKILL)
         while there and time.monotonic() < waited:
             time.sleep(0.02)
-            there = _processes_on(cluster)
+            there = processes_on(cluster)
         if not there:
             pid_file.unlink(missing_ok=True)
             return
     raise unavailable(f"processes {sorted(there)} still use the cluster {cluster}: stop them")
 
 
-def signal_all(pids: set[int], how: signal.Signals) -> None:
-    """Send `how` to every one that is still there."""
+def _signal_all(pids: set[int], how: signal.Signals) -> None:
     for pid in pids:
         try:
             os.kill(pid, how)
@@ -60,15 +59,16 @@ def signal_all(pids: set[int], how: signal.Signals) -> None:
             continue
 
 
-def _postmaster_pid(pid_file: Path) -> int:
+def postmaster_pid(pid_file: Path) -> int:
+    """The number in postmaster.pid; 0 when there is none."""
     try:
         return int(pid_file.read_text().split("\n", 1)[0])
     except (FileNotFoundError, ValueError):
         return 0
 
 
-def _processes_on(cluster: Path) -> set[int]:
-    """The PostgreSQL processes of this cluster: by their name and by their working folder, which is the cluster."""
+def processes_on(cluster: Path) -> set[int]:
+    """PostgreSQL processes of this cluster: by their name and by their working folder, which is the cluster."""
     if not sys.platform.startswith("linux"):
         return _postmaster_by_ps(cluster)
     found = set()
@@ -85,7 +85,7 @@ def _processes_on(cluster: Path) -> set[int]:
 
 
 def _postmaster_by_ps(cluster: Path) -> set[int]:
-    pid = _postmaster_pid(cluster / "postmaster.pid")
+    pid = postmaster_pid(cluster / "postmaster.pid")
     if pid <= 0:
         return set()
     answer = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)  # noqa: S603, S607
