@@ -362,28 +362,6 @@ def _own_files(node: Any, job_id: UUID, submit_no: int) -> Any:
     return {**node, "inputs": {**inputs, "filename_prefix": f"{folder}/{prefix}"}}
 
 
-def same_graph(graph: Mapping[str, Any], posted: Mapping[str, Any], *, job_id: UUID) -> bool:
-    """Whether `posted`, found on a server, is this job's own `graph` as some submit of it posted it.
-
-    What `prompt_body` adds, prefix folder and nonce, is put aside: its submit's number may be lost with a database.
-    """
-    return dict(graph) == {node_id: _bare(node, job_id) for node_id, node in posted.items()}
-
-
-def _bare(node: Any, job_id: UUID) -> Any:
-    inputs = node.get("inputs") if isinstance(node, dict) else None
-    if not isinstance(inputs, dict):
-        return node
-    folder = re.compile(rf"genflow/{job_id}/[0-9]+")
-    bare = dict(inputs)
-    nonce, prefix = bare.get("_nonce"), bare.get("filename_prefix")
-    if isinstance(nonce, str) and folder.fullmatch(nonce):
-        del bare["_nonce"]
-    if isinstance(prefix, str) and (found := folder.match(prefix)):
-        bare["filename_prefix"] = prefix[found.end() + 1 :]
-    return {**node, "inputs": bare}
-
-
 _OURS = frozenset({"client_id", "genflow", "create_time"})
 
 
@@ -458,26 +436,30 @@ def output_id(job_id: UUID, node_id: str, key: str, index: int) -> UUID:
 
 
 def same_work(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
-    """Whether a graph found on a server is this job's own: alike but for what `prompt_body` and the upload put in."""
-    if set(ours) != set(theirs):
-        return False
-    return all(_same_node(ours[node_id], theirs[node_id]) for node_id in ours)
+    """Whether a graph found on a server is this job's own: alike but for what `prompt_body` and the upload put in.
+
+    The number of the submit that posted it is not asked for: it may be lost with a database.
+    """
+    return set(ours) == set(theirs) and all(_same_node(ours[node_id], theirs[node_id]) for node_id in ours)
 
 
 def _same_node(ours: Any, theirs: Any) -> bool:
     if not isinstance(ours, dict) or not isinstance(theirs, dict) or ours.get("class_type") != theirs.get("class_type"):
         return False
-    inputs, found = ours.get("inputs") or {}, dict(theirs.get("inputs") or {})
-    if "_nonce" not in inputs:
-        found.pop("_nonce", None)
-    if not isinstance(inputs, dict) or set(inputs) != set(found):
-        return False
-    return all(_same_input(name, inputs[name], found[name]) for name in inputs)
+    inputs, found = ours.get("inputs", {}), theirs.get("inputs", {})
+    if not isinstance(inputs, dict) or not isinstance(found, dict):
+        return bool(inputs == found)
+    names = set(found) - ({"_nonce"} - set(inputs))
+    return set(inputs) == names and all(_same_input(name, inputs[name], found[name]) for name in inputs)
+
+
+_FOLDER_OF_A_SUBMIT = re.compile(r"genflow/[0-9a-f-]{36}/[0-9]+/")
 
 
 def _same_input(name: str, ours: Any, theirs: Any) -> bool:
-    if name == "filename_prefix" and isinstance(ours, str) and isinstance(theirs, str):
-        return theirs == ours or (theirs.startswith("genflow/") and theirs.endswith(f"/{ours}"))
+    if name == "filename_prefix" and isinstance(ours, str) and isinstance(theirs, str) and theirs.endswith(ours):
+        folder = theirs[: len(theirs) - len(ours)]
+        return not folder or _FOLDER_OF_A_SUBMIT.fullmatch(folder) is not None
     if isinstance(ours, dict) and ours.get("__type") == "core/ASSET":
         return isinstance(theirs, str)
     return bool(ours == theirs)

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from genflow.protocol import prompt_body, same_graph
+from genflow.protocol import prompt_body, same_work
 
 JOB = UUID("95ea73c5-d54f-4a12-bc7e-df1ed74f0466")
 SUBMIT = UUID("11111111-2222-4333-8444-555555555555")
@@ -119,14 +119,43 @@ def test_a_client_cant_name_a_submit() -> None:
     assert body(extra_data={"genflow": {"submit": "someone"}})["extra_data"]["genflow"]["submit"] == str(SUBMIT)
 
 
+ASSET = {"__type": "core/ASSET", "id": str(SUBMIT)}
+
+
 def test_a_posted_graph_is_known_again_whatever_its_submit() -> None:
-    assert same_graph(GRAPH, body(submit_no=1)["prompt"], job_id=JOB)
-    assert same_graph(GRAPH, body(submit_no=12)["prompt"], job_id=JOB)
+    assert same_work(GRAPH, body(submit_no=1)["prompt"])
+    assert same_work(GRAPH, body(submit_no=12)["prompt"])
+    assert same_work(GRAPH, GRAPH)
 
 
-def test_another_graph_under_our_id_is_not_ours() -> None:
+def test_an_uploaded_asset_stands_as_the_name_of_its_file() -> None:
+    ours = {"1": {"class_type": "LoadImage", "inputs": {"image": ASSET}}}
+    assert same_work(ours, {"1": {"class_type": "LoadImage", "inputs": {"image": f"genflow/{JOB}/6b86.png"}}})
+    assert not same_work(ours, {"1": {"class_type": "LoadImage", "inputs": {"image": ["2", 0]}}})
+
+
+@pytest.mark.parametrize(
+    ("node", "name", "value"),
+    [
+        ("1", "seed", 18446744073709551614),
+        ("1", "more", 1),
+        ("2", "filename_prefix", "me/other"),
+        ("2", "filename_prefix", "xme/ok"),
+        ("2", "filename_prefix", f"genflow/{JOB}/x/me/ok"),
+        ("2", "filename_prefix", f"genflow/{JOB}/2/"),
+        ("3", "filename_prefix", ["8", 0]),
+    ],
+)
+def test_another_graph_under_our_id_is_not_ours(node: str, name: str, value: Any) -> None:
     other = body()["prompt"]
-    other["1"]["inputs"]["seed"] -= 1
-    assert not same_graph(GRAPH, other, job_id=JOB)
-    assert not same_graph(GRAPH, body(job_id=SUBMIT)["prompt"], job_id=JOB)
-    assert not same_graph(GRAPH, {}, job_id=JOB)
+    other[node]["inputs"][name] = value
+    assert not same_work(GRAPH, other)
+
+
+@pytest.mark.parametrize(
+    "spoiled", [None, [], {"class_type": "Other"}, {"class_type": "KSampler", "inputs": [1]}], ids=str
+)
+def test_a_graph_of_another_shape_is_not_ours(spoiled: Any) -> None:
+    assert not same_work(GRAPH, {})
+    assert not same_work(GRAPH, {**body()["prompt"], "1": spoiled})
+    assert not same_work(GRAPH, {**body()["prompt"], "9": GRAPH["1"]})
