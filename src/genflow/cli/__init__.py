@@ -1,6 +1,6 @@
 """The command line, one tree: parsing and printing only.
 
-Exit status: 0 ok, 1 negative answer, 2 usage, 3 dead letters, 4 service unreachable.
+Exit statuses stand in exits.py.
 """
 
 from __future__ import annotations
@@ -8,6 +8,9 @@ from __future__ import annotations
 import typer
 
 from genflow.cli import serve
+from genflow.cli.health import health
+from genflow.cli.jobs import jobs
+from genflow.cli.portrait import portrait
 from genflow.cli.simulate import simulate
 
 app = typer.Typer(
@@ -22,6 +25,9 @@ app.command()(serve.up)
 app.command()(serve.api)
 app.command()(serve.worker)
 app.command()(simulate)
+app.command()(portrait)
+app.add_typer(jobs, name="jobs")
+app.command()(health)
 app.command()(serve.migrate)
 app.command("settings")(serve.settings_command)
 

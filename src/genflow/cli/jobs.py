@@ -1,0 +1,196 @@
+"""`genflow jobs`: list, show, wait, cancel."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from genflow.cli.exits import Exit, Misuse
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from genflow.cli.following import Sight
+
+PAGE = 200
+"""Jobs asked for at a time: the API's most."""
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JobIds = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of jobs.", show_default=False)]
+
+jobs = typer.Typer(no_args_is_help=True, help="Look at jobs, wait for them, cancel them.")
+
+
+@jobs.command("list")
+def list_jobs(
+    state: Annotated[
+        list[str] | None,
+        typer.Option(help="Only these: waiting, queued, held, succeeded, failed, canceled, expired."),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most this many.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List jobs, newest first."""
+    from genflow.cli.talk import run_client
+
+    run_client(_list(state or [], limit, as_json), as_json=as_json)
+
+
+async def _list(states: list[str], limit: int, as_json: bool) -> Exit:
+    from genflow.cli.client import connect
+    from genflow.cli.talk import print_json
+
+    found: list[dict[str, Any]] = []
+    cursor: str | None = None
+    async with connect() as client:
+        while len(found) < limit:
+            query = {"limit": str(min(PAGE, limit - len(found)))}
+            if states:
+                query["state"] = ",".join(states)
+            if cursor is not None:
+                query["cursor"] = cursor
+            page = await client.get("/genflow/v1/jobs", query)
+            found += page["jobs"]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                break
+    if as_json:
+        print_json({"jobs": found, "next_cursor": cursor})
+    else:
+        columns = ("id", "status", "created_at", "completed_at", "attempts", "takeovers", "resubmits", "error_code")
+        print_rows(columns, found)
+    return Exit.OK
+
+
+@jobs.command()
+def show(
+    job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Show a job: what was tried where, what ran, and what came out."""
+    from genflow.cli.talk import run_client
+
+    run_client(_show(job_id, as_json), as_json=as_json)
+
+
+async def _show(job_id: str, as_json: bool) -> Exit:
+    from genflow.cli.client import connect
+    from genflow.cli.talk import print_json
+
+    async with connect() as client:
+        job = await client.get(f"/api/v2/jobs/{job_id}")
+        story = await client.get(f"/genflow/v1/jobs/{job_id}")
+    if as_json:
+        print_json(job | {"story": story})
+        return Exit.OK
+    shown = story | {"queue_position": job["queue_position"]}
+    for name, value in shown.items():
+        if value is None or isinstance(value, list) or value == {}:
+            continue
+        if name == "error":
+            value = f"{value['message']} [{value['code']}]"
+        elif isinstance(value, dict):
+            value = ", ".join(f"{key} = {item}" for key, item in value.items() if item not in (None, ""))
+        typer.echo(f"{name.replace('_', ' '):<16} {value}")
+    for title, rows, columns in (
+        ("attempts", story["attempts"], ("no", "server", "started_at", "ended_at", "outcome", "code", "reason")),
+        ("submits", story["submits"], ("no", "server", "state", "accepted_at", "ended_at", "executed", "gpu_ms")),
+        ("outputs", job["outputs"], ("name", "type", "size_bytes", "url")),
+    ):
+        if rows:
+            typer.echo(f"\n{title}")
+            print_rows(columns, rows)
+    return Exit.OK
+
+
+@jobs.command()
+def wait(
+    job_ids: JobIds,
+    out: Annotated[
+        Path | None, typer.Option(help="Where the pictures of the one job go; several get -1, -2 … before the ending.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Wait until jobs have ended, with their progress."""
+    from genflow.cli.talk import run_client
+
+    run_client(_wait(job_ids, out, as_json), as_json=as_json)
+
+
+async def _wait(job_ids: list[str], out: Path | None, as_json: bool) -> Exit:
+    from genflow.cli.client import connect
+    from genflow.cli.talk import print_json, screen
+    from genflow.cli.waiting import check_writable, exit_of_jobs, save, wait_for
+
+    if out is not None:
+        if len(job_ids) > 1:
+            raise Misuse("--out is for one job at a time")
+        check_writable(out)
+    seen: list[Sight] = []
+    console = screen()
+    async with connect() as client:
+        for job_id in job_ids:
+            again = f"genflow jobs wait {job_id}"
+            seen.append(await wait_for(client, job_id, console, label=job_id[:8], hint=again))
+        ended = [sight.job for sight in seen]
+        saved = await save(client, ended[0]["outputs"], out) if out is not None and ended[0]["outputs"] else []
+    if as_json:
+        print_json({"jobs": ended, "saved": [str(path) for path in saved]})
+    else:
+        for job in ended:
+            reason = f"  {job['error']['message']} [{job['error']['code']}]" if job["error"] else ""
+            typer.echo(f"{job['id']}  {job['status']}{reason}")
+        for path in saved:
+            typer.echo(str(path))
+    return exit_of_jobs([job["status"] for job in ended])
+
+
+@jobs.command()
+def cancel(job_ids: JobIds, as_json: AsJson = False) -> None:
+    """Cancel jobs: what is pending never runs, what runs is stopped. A job that has ended stays as it is."""
+    from genflow.cli.talk import run_client
+
+    run_client(_cancel(job_ids, as_json), as_json=as_json)
+
+
+async def _cancel(job_ids: list[str], as_json: bool) -> Exit:
+    from genflow.cli.client import connect
+    from genflow.cli.talk import print_json
+
+    async with connect() as client:
+        answers = [await client.post(f"/api/v2/jobs/{job_id}/cancel") for job_id in job_ids]
+    if as_json:
+        print_json({"jobs": answers})
+    else:
+        for job in answers:
+            typer.echo(f"{job['id']}  {job['status']}")
+    all_stopped = all(job["status"] in ("canceling", "canceled") for job in answers)
+    return Exit.OK if all_stopped else Exit.NEGATIVE
+
+
+def print_rows(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+    """A table on a terminal; elsewhere one line a row, its cells separated by tabs, for other programs."""
+    cells = [["" if row.get(name) is None else str(row[name]) for name in columns] for row in rows]
+    if not sys.stdout.isatty():
+        for line in cells:
+            sys.stdout.write("\t".join(" ".join(cell.split()) for cell in line) + "\n")
+        return
+    from rich.console import Console
+
+    Console().print(_table(columns, cells))
+
+
+def _table(columns: tuple[str, ...], cells: list[list[str]]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for number, name in enumerate(columns):
+        table.add_column(name.removesuffix("_at").replace("_", " "), no_wrap=number == 0, overflow="fold")
+    for line in cells:
+        table.add_row(*map(Text, line))
+    return table
