@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import fcntl
+import html
 import io
 import json
 import os
@@ -21,7 +22,7 @@ import signal
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -89,17 +90,23 @@ class Stage:
         """Print what has just happened, with the seconds since the start."""
         self.say(f"[dim]{time.monotonic() - self._began:5.1f} s[/]  {line}")
 
-    async def follow(self, sights: AsyncIterator[Sight], until: Any) -> Sight:
-        """Draw sights until one of them is the one; that one stays on the screen."""
-        sight: Sight | None = None
+    async def follow(
+        self, sights: AsyncIterator[Sight], until: Callable[[Sight], bool], *, show_last: bool = True
+    ) -> Sight:
+        """Draw sights until one of them is the one, and answer it. The last that is drawn stays on the screen."""
+        drawn: Sight | None = None
         with Bars(self.console, "portrait") as bars:
             async for sight in sights:
-                bars.show(sight)
-                if until(sight):
+                found = until(sight)
+                if show_last or not found:
+                    bars.show(sight)
+                    drawn = sight
+                if found:
                     break
-        if sight is None or not until(sight):
-            raise Failed("the job ended before what the demo waits for")
-        self.record.print(drawing("portrait", sight))
+            else:
+                raise Failed("the job ended before what the demo waits for")
+        if drawn is not None:
+            self.record.print(drawing("portrait", drawn))
         return sight
 
 
@@ -133,16 +140,9 @@ class Demo:
         return part
 
     async def stop(self) -> None:
-        """Stop every process in order, the owner of the database last; one that will not stop is killed."""
-        for part in reversed(self.parts):
-            if part.process.returncode is not None:
-                continue
-            part.process.terminate()
-            try:
-                await asyncio.wait_for(part.process.wait(), STOP_S)
-            except TimeoutError:
-                part.process.kill()
-                await part.process.wait()
+        """Stop every process, the owner of the database last; one that will not stop is killed."""
+        await asyncio.gather(*(stop_process(part.process) for part in self.parts if part.name != "api"))
+        await asyncio.gather(*(stop_process(part.process) for part in self.parts if part.name == "api"))
         if (pid := self.postgres_pid()) and is_alive(pid):
             raise Failed(f"PostgreSQL (pid {pid}) outlived the demo")
 
@@ -157,7 +157,6 @@ class Demo:
         stage = self.stage
         stage.say("[bold]genflow[/]: a face photo and a prompt in, a portrait out, [bold]one run[/] whatever crashes")
         stage.say()
-        # In this order, as the last is stopped first: the owner of the database outlives those who use it.
         api, simulators = await together(
             self.start("api", "api", "--data", str(DATA), "--port", "0", "--lease", str(LEASE_S)),
             self.start(
@@ -195,24 +194,27 @@ class Demo:
             other = next(part for part in workers.values() if part is not holder)
             holder.process.kill()
             await holder.process.wait()
+            killed_at = time.monotonic()
+            dead, server = half.story["worker"], half.story["server"].rpartition("/")[2]
             stage.say()
-            stage.at(
-                f"[bold red]kill -9[/] worker {holder.name[-1]} (pid {holder.process.pid}), which holds the job;"
-                f" {half.story['server'].rpartition('/')[2]} runs on, nobody listens"
+            stage.at(f"[bold red]kill -9[/] worker {holder.name[-1]}, which holds the job; {server} paints on, unheard")
+            stage.say(
+                f"         until the lease runs out ({LEASE_S} s after its last renewal), no other may touch the job"
             )
             stage.say()
-            dead = half.story["worker"]
             taken = await stage.follow(
                 counting_down(sights, client, dead, holder.name[-1]),
                 lambda sight: sight.story.get("worker") not in (dead, None) or sight.ended,
+                show_last=False,
             )
             if taken.story["worker"] != other.ready["worker"]:
                 raise Failed(f"worker {other.name[-1]} was not seen to take over; the job {taken.state}")
             stage.say()
             stage.at(
-                f"[bold green]worker {other.name[-1]} took over[/] and re-attached to the same run:"
-                f" takeovers {taken.story['takeovers']}, submits {len(taken.story['submits'])}"
+                f"[bold green]worker {other.name[-1]} took over[/] {time.monotonic() - killed_at:.1f} s after the kill,"
+                f" and re-attached to the run on {server}"
             )
+            stage.say(f"         takeovers {taken.story['takeovers']}, submits {len(taken.story['submits'])}")
             stage.say()
             last = taken if taken.ended else await stage.follow(sights, lambda sight: sight.ended)
         await self._end(client, last, servers)
@@ -242,6 +244,18 @@ class Demo:
         stage.say("[bold green]this prompt ran once[/]")
 
 
+async def stop_process(process: asyncio.subprocess.Process) -> None:
+    """Ask a process to end, and end it where it doesn't within `STOP_S` seconds."""
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), STOP_S)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
 async def together(*starts: Coroutine[Any, Any, Part]) -> list[Part]:
     """Start several processes at a time. Where one fails, none is half started."""
     try:
@@ -259,7 +273,7 @@ async def counting_down(sights: AsyncIterator[Sight], client: Client, dead: str,
         if sight.story.get("worker") == dead and until and not sight.ended:
             left_s = datetime.fromisoformat(until).timestamp() - client.server_time()
             told = f"runs out in {left_s:.0f} s" if left_s >= 0.5 else "has run out"
-            sight = replace(sight, state=f"nobody may touch the job: worker {letter}'s lease {told}")
+            sight = replace(sight, state=f"waiting: the lease of dead worker {letter} {told}")
         yield sight
 
 
@@ -356,17 +370,19 @@ def remove_data() -> None:
 
 def say_kept(demo: Demo) -> None:
     """How to use and to stop what KEEP=1 leaves up."""
-    living = [part for part in demo.parts if part.process.returncode is None]
-    pids = " ".join(str(part.process.pid) for part in reversed(living))
+    living = {part.name: part for part in demo.parts if part.process.returncode is None}
+    pids = " ".join(str(part.process.pid) for part in living.values())
     (OUT / "pids").write_text(pids + "\n")
-    url = living[0].ready["ready"]
-    genflow = Path(sys.executable).parent.relative_to(ROOT) / "genflow"
+    url = living["api"].ready["ready"]
+    genflow = os.path.relpath(Path(sys.executable).parent / "genflow")
     demo.stage.say()
-    demo.stage.say(f"Left running (KEEP=1): {url}")
-    for part in living[1:]:
-        demo.stage.say(f"  {part.name}: {part.ready['ready']}")
-    demo.stage.say(f"Look:  GENFLOW_URL={url} {genflow} jobs list")
-    demo.stage.say(f"Stop:  kill {pids}")
+    demo.stage.say("left running (KEEP=1):")
+    for part in living.values():
+        told = part.ready["ready"]
+        where = ", ".join(f"{name} {address}" for name, address in told.items()) if isinstance(told, dict) else told
+        demo.stage.say(f"  {part.name:<11}{where}")
+    demo.stage.say(f"  look:      GENFLOW_URL={url} {genflow} jobs list")
+    demo.stage.say(f"  stop:      kill {pids}")
 
 
 def draw_record(stage: Stage, path: Path) -> None:
@@ -374,9 +390,23 @@ def draw_record(stage: Stage, path: Path) -> None:
     svg = stage.record.export_svg(title="make demo", unique_id="genflow-demo", clear=False)
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<!--.*?-->\s*", "", svg, flags=re.DOTALL)
+    svg = re.sub(
+        r'x="([\d.]+)"([^>]*) textLength="([\d.]+)"([^>]*)>((?:&#160;)*)(.*?)((?:&#160;)*)</text>', _trimmed, svg
+    )
     svg = svg.replace("Fira Code, monospace", "ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(svg, encoding="utf-8")
+
+
+def _trimmed(text: re.Match[str]) -> str:
+    """A piece of text without the blanks around it, which not every program that shows SVG keeps."""
+    x, before, length, after, left, words, right = text.groups()
+    blank = len("&#160;")
+    glyphs = len(html.unescape(left + words + right))
+    width = float(length) / glyphs
+    starts = float(x) + width * len(left) / blank
+    spans = width * len(html.unescape(words))
+    return f'x="{starts:.1f}"{before} textLength="{spans:.1f}"{after}>{words}</text>' if words else text[0]
 
 
 async def play(demo: Demo, *, keep: bool) -> None:
