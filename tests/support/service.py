@@ -21,6 +21,8 @@ from uuid import UUID
 import aiohttp
 import psycopg
 
+from tests.support.portraits import face_photo
+
 GENFLOW = Path(sys.executable).parent / "genflow"
 LEASE_S = 3.0
 TERMINAL = {"succeeded", "failed", "canceled", "expired"}
@@ -115,6 +117,12 @@ class Simulator:
             books: dict[str, Any] = await reply.json()
             return books
 
+    async def count(self, event: str, prompt: UUID | str | None = None) -> int:
+        """How often the books show this event by now."""
+        asked = f"/simulator/wait?event={event}&count=0" + (f"&prompt={prompt}" if prompt is not None else "")
+        seen: int = (await self.get(asked))["count"]
+        return seen
+
     async def get(self, path: str) -> Any:
         async with self.http.get(f"{self.url}{path}") as reply:
             return await reply.json()
@@ -168,9 +176,21 @@ class Service:
         self.simulators += new
         return new
 
-    async def api(self, **options: Any) -> Process:
+    async def simulate_pair(self, **options: Any) -> list[Simulator]:
+        """Simulated servers s0 and s1 in one process, with their files in the folder `servers`."""
+        files = {"output_dir": self.folder / "servers"}
+        process = await self.start(
+            "pair", "simulate", "--json", "--port", "0", "--name", "s", "--count", "2", *_flags(files | options)
+        )
+        self.simulators += [Simulator(name, url, process, self.http) for name, url in process.ready["ready"].items()]
+        return self.simulators
+
+    async def api(self, *, failpoints: str = "", **options: Any) -> Process:
         """An API process; `url` is its address from now on."""
-        process = await self.start("api", "api", "--json", *_flags({"port": 0, "lease": LEASE_S, **options}))
+        process = await self.start(
+            "api", "api", "--json", *_flags({"port": 0, "lease": LEASE_S, **options}),
+            env={"GENFLOW_FAILPOINTS": failpoints},
+        )  # fmt: skip
         self.url = process.ready["ready"]
         return process
 
@@ -199,6 +219,21 @@ class Service:
         status, body = await self.request(
             "POST", "/api/v2/jobs", json={"workflow": workflow or small_workflow()}, headers=headers
         )
+        assert status == 201, body
+        return UUID(body["id"])
+
+    async def portrait(self, *, key: str | None = None) -> tuple[int, Any]:
+        """Ask for a small, quick portrait of a face photo; status and body of the answer."""
+        form = aiohttp.FormData({"prompt": "a studio portrait", "seed": "7", "steps": "2"})
+        form.add_field("width", "256")
+        form.add_field("height", "256")
+        form.add_field("photo", face_photo(), filename="me.jpg", content_type="image/jpeg")
+        headers = {} if key is None else {"Idempotency-Key": key}
+        return await self.request("POST", "/genflow/v1/portraits", data=form, headers=headers)
+
+    async def submit_portrait(self) -> UUID:
+        """A job that needs a photo on its server; its id."""
+        status, body = await self.portrait()
         assert status == 201, body
         return UUID(body["id"])
 
