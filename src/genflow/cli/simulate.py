@@ -7,12 +7,14 @@ import json
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from genflow.errors import GenflowError
-from genflow.simulator import SimulatorOptions, parse_script, running
+
+if TYPE_CHECKING:
+    from genflow.simulator import SimulatorOptions
 
 
 def simulate(
@@ -53,6 +55,8 @@ def simulate(
     ] = False,
 ) -> None:
     """Run simulated ComfyUI servers until SIGTERM or Ctrl-C."""
+    from genflow.simulator import SimulatorOptions, parse_script
+
     try:
         options = SimulatorOptions(
             count=count,
@@ -88,6 +92,8 @@ def _parsed_knobs(text: str) -> dict[str, Any]:
 
 
 async def _serve(options: SimulatorOptions, *, as_json: bool) -> None:
+    from genflow.simulator import running
+
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
