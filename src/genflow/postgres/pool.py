@@ -6,25 +6,29 @@ connection is handed out its socket is looked at: a server that restarted costs 
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import select
 from typing import Any
 
 import psycopg
 import structlog
 from psycopg.rows import DictRow, dict_row
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
 from genflow.errors import GenflowError
 from genflow.postgres.place import unavailable
 
 log = structlog.get_logger()
+logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # a line for each try; ours say when it went and came back
 
 Pool = AsyncConnectionPool[psycopg.AsyncConnection[DictRow]]
 
 LOCK_TIMEOUT_MS = 10_000
 IDLE_IN_TRANSACTION_MS = 30_000
 MAX_WAITING = 1_000  # callers that wait for a connection; past it psycopg_pool.TooManyRequests
-_RECONNECT_S = 5.0  # then the next caller's need starts a new try: a long outage grows no long back-off
+_PAUSE_S = 0.5
+_RECONNECT_S = 2.0  # then the tries start anew: in a long outage psycopg's pauses would double without a bound
 
 
 async def open_pool(conninfo: str, min_size: int, max_size: int, *, timeout_s: float = 15.0) -> Pool:
@@ -55,6 +59,7 @@ async def open_pool(conninfo: str, min_size: int, max_size: int, *, timeout_s: f
         timeout=timeout_s,
         max_waiting=MAX_WAITING,
         reconnect_timeout=_RECONNECT_S,
+        reconnect_failed=_Persistence(),
         open=False,
     )
     try:
@@ -69,6 +74,30 @@ async def open_pool(conninfo: str, min_size: int, max_size: int, *, timeout_s: f
         await pool.close()
         raise
     return pool
+
+
+class _Persistence:
+    """Keeps a pool trying while the database is away, about once a second, and says once that it went and came back.
+
+    Left alone, a pool that gave up tries again only when somebody new asks: who waits already would wait in vain.
+    """
+
+    def __init__(self) -> None:
+        self._trying: asyncio.Task[None] | None = None
+
+    async def __call__(self, pool: AsyncConnectionPool[Any]) -> None:
+        if self._trying is None or self._trying.done():
+            log.error("database_unreachable", pool=pool.name)
+            self._trying = asyncio.create_task(self._try(pool))
+
+    async def _try(self, pool: AsyncConnectionPool[Any]) -> None:
+        while not pool.closed:
+            try:
+                async with pool.connection(timeout=_RECONNECT_S):
+                    log.info("database_reachable", pool=pool.name)
+                    return
+            except (PoolTimeout, PoolClosed, TooManyRequests, psycopg.OperationalError):
+                await asyncio.sleep(_PAUSE_S)
 
 
 async def _configure(connection: psycopg.AsyncConnection[Any]) -> None:
