@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -19,8 +19,11 @@ class Relay:
         self._host, self._port = str(where["host"]), int(where.get("port") or 5432)
         self._open = True
         self._writers: set[asyncio.StreamWriter] = set()
+        self._lost_word: bytes | None = None
         self.refused = asyncio.Event()
         """A connection was refused since the last cut."""
+        self.lost = asyncio.Event()
+        """An answer was lost, as `lose_the_answer_to` asked."""
 
     def cut(self) -> None:
         """Break every connection, and refuse new ones."""
@@ -28,6 +31,11 @@ class Relay:
         self.refused.clear()
         for writer in self._writers:
             writer.transport.abort()
+
+    def lose_the_answer_to(self, word: bytes) -> None:
+        """Let the next message with `word` through, and break its connection in place of the answer."""
+        self._lost_word = word
+        self.lost.clear()
 
     def mend(self) -> None:
         """Carry connections again."""
@@ -44,17 +52,35 @@ class Relay:
         else:
             up_reader, up_writer = await asyncio.open_connection(self._host, self._port)
         self._writers |= {writer, up_writer}
+        losing = asyncio.Event()
         try:
-            await asyncio.gather(_carry(reader, up_writer), _carry(up_reader, writer))
+            await asyncio.gather(self._up(reader, up_writer, losing), self._down(up_reader, writer, losing))
         finally:
             self._writers -= {writer, up_writer}
 
+    async def _up(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, losing: asyncio.Event) -> None:
+        with _until_closed(writer):
+            while data := await reader.read(65_536):
+                if self._lost_word is not None and self._lost_word in data.lower():
+                    self._lost_word = None
+                    losing.set()
+                writer.write(data)
+                await writer.drain()
 
-async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _down(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, losing: asyncio.Event) -> None:
+        with _until_closed(writer):
+            while data := await reader.read(65_536):
+                if losing.is_set():
+                    self.lost.set()
+                    return
+                writer.write(data)
+                await writer.drain()
+
+
+@contextmanager
+def _until_closed(writer: asyncio.StreamWriter) -> Iterator[None]:
     try:
-        while data := await reader.read(65_536):
-            writer.write(data)
-            await writer.drain()
+        yield
     except OSError:
         pass
     finally:

@@ -100,6 +100,7 @@ def test_nothing_but_pixels_leaves() -> None:
     texts.add_itxt("XML:com.adobe.xmp", "SECRET itxt")
     sources = [
         encoded(picture(), "JPEG", exif=exif, comment=b"SECRET comment", xmp=xmp, icc_profile=profile, dpi=(301, 301)),
+        encoded(picture(), "JPEG", exif=exif, comment=b"SECRET comment", xmp=xmp, dpi=(301, 301)),
         encoded(picture(), "PNG", exif=exif, pnginfo=texts, icc_profile=profile, dpi=(301, 301)),
         encoded(picture(), "WEBP", exif=exif, xmp=xmp, icc_profile=profile),
     ]

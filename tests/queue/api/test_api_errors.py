@@ -115,6 +115,19 @@ async def test_a_short_outage_of_the_database_is_waited_out(database: str, store
             assert {str(row["id"]) for row in rows} == {job, answers[0].json["id"]}
 
 
+async def test_a_commit_whose_answer_was_lost_makes_one_job(database: str, store: LocalStore) -> None:
+    async with relayed(database) as (conninfo, relay), await open_pool(conninfo, 1, 4) as pool:
+        queue = Queue(pool, queue_limit=10, retention_s=60.0)
+        async with serving(queue, store, Settings(), pool) as api:
+            for headers in ({}, {"Idempotency-Key": "k"}):
+                relay.lose_the_answer_to(b"commit")
+                answer = await api.post(JOBS, json={"workflow": GRAPH}, headers=headers)
+                assert relay.lost.is_set()
+                assert answer.status == 201
+                assert str((await queue.page(limit=10))[0]["id"]) == answer.json["id"]
+            assert len(await queue.page(limit=10)) == 2
+
+
 async def test_a_long_outage_of_the_database_is_a_503_that_says_when_to_come_back(
     database: str, store: LocalStore
 ) -> None:
