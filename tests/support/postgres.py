@@ -21,13 +21,13 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from genflow.jobs import State
 from genflow.postgres.binaries import Binaries, find_binaries
 from genflow.postgres.embedded import EmbeddedPostgres
 from genflow.postgres.migrations import migrate
 
 _PREFIX = "genflow-test-"
 _ROOM_BYTES = 2 * 1024**3
-_HELD = 3  # jobs.state of a job that a worker holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def _left(connection: psycopg.Connection[Any]) -> list[str]:
     left = []
     jobs = connection.execute("select to_regclass('genflow.jobs')").fetchone()
     if jobs and jobs[0]:
-        for (job,) in connection.execute("select id from genflow.jobs where state = %s", (_HELD,)):
+        for (job,) in connection.execute("select id from genflow.jobs where state = %s", (State.HELD,)):
             left.append(f"job {job} is held")
     for pid, state, query in connection.execute(
         "select pid, state, left(query, 120) from pg_stat_activity where datname = current_database()"
