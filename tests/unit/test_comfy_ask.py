@@ -227,7 +227,7 @@ async def test_a_queue_poisoned_with_nan_is_read() -> None:
         (200, b"<html>starting</html>"),
         (200, {"error": "Job not found"}),
         (200, {}),
-        (200, {"id": str(uuid4()), "status": "pending"}),
+        (200, {"id": "6fe5e6c6-4b46-4f5e-9f02-3f7e0c6b2a11", "status": "pending"}),
         (302, b""),
     ],
     ids=str,

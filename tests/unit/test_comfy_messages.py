@@ -13,6 +13,7 @@ from genflow.comfy.messages import Malformed, QueueItem
 from tests.unit import recorded
 
 SUBMIT = uuid4()
+OTHER = "6fe5e6c6-4b46-4f5e-9f02-3f7e0c6b2a11"
 
 
 def history(name: str) -> tuple[UUID, dict[str, Any]]:
@@ -101,7 +102,7 @@ def test_an_entry_of_another_shape_is_malformed(spoil: Callable[[dict[str, Any]]
         messages.entry_of_history(told, job_id)
 
 
-@pytest.mark.parametrize("answer", [None, [], "x", {"error": "x"}, {str(uuid4()): {}}], ids=str)
+@pytest.mark.parametrize("answer", [None, [], "x", {"error": "x"}, {OTHER: {}}], ids=str)
 def test_a_history_answer_about_something_else_is_malformed(answer: Any) -> None:
     with pytest.raises(Malformed):
         messages.entry_of_history(answer, uuid4())
