@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
 from fastapi import Depends, FastAPI, Request
@@ -26,7 +27,7 @@ def create_app(queue: Queue, store: Store, settings: Settings, pool: Pool) -> Fa
         title="genflow",
         version=__version__,
         description="The durable production service in front of ComfyUI.",
-        dependencies=[Depends(_refuse_foreign_pages)],
+        dependencies=[Depends(_refuse_foreign_pages(settings.public_url))],
     )
     handle_errors(app)
     for room in (jobs, assets, portraits, story):
@@ -35,21 +36,26 @@ def create_app(queue: Queue, store: Store, settings: Settings, pool: Pool) -> Fa
     return app
 
 
-async def _refuse_foreign_pages(request: Request) -> None:
+def _refuse_foreign_pages(public_url: str | None) -> Callable[[Request], Awaitable[None]]:
     """A web page from elsewhere must not act through a visitor's browser on an API that listens on loopback.
 
     Browsers say where a request comes from; other clients send neither header. ComfyUI has the same rule.
     """
-    if request.method in _ONLY_LOOKS:
-        return
-    origin = request.headers.get("origin")
-    hosts = {request.headers.get("host"), request.headers.get("x-forwarded-host")}
-    foreign = origin is not None and urlsplit(origin).netloc not in hosts
-    if foreign or request.headers.get("sec-fetch-site") == "cross-site":
-        shown = clean_text(origin or "another site", 200)
-        raise GenflowError(
-            "forbidden_origin",
-            f"A page of {shown} may not use this API.",
-            status=403,
-            details={"field": "Origin", "got": shown},
-        )
+    ours = urlsplit(public_url).netloc if public_url else None
+
+    async def refuse(request: Request) -> None:
+        if request.method in _ONLY_LOOKS:
+            return
+        origin = request.headers.get("origin")
+        hosts = {ours, request.headers.get("host"), request.headers.get("x-forwarded-host")}
+        foreign = origin is not None and urlsplit(origin).netloc not in hosts
+        if foreign or request.headers.get("sec-fetch-site") == "cross-site":
+            shown = clean_text(origin or "another site", 200)
+            raise GenflowError(
+                "forbidden_origin",
+                f"A page of {shown} may not use this API.",
+                status=403,
+                details={"field": "Origin", "got": shown},
+            )
+
+    return refuse

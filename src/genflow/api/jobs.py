@@ -75,6 +75,7 @@ def routes(context: Context) -> APIRouter:
     @router.get("/{job_id}/events")
     async def events(request: Request, job_id: str) -> JSONResponse:
         """Not offered; clients poll the job."""
+        await view_of(context, uuid_of("job", job_id))
         raise GenflowError("not_implemented", "This server streams no events; poll the job.", status=501)
 
     @router.post("/{job_id}/cancel")

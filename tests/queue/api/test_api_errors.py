@@ -80,7 +80,9 @@ async def test_an_answer_that_breaks_off_is_seen_to_be_broken(
     assert int(answer.headers["Retry-After"]) > 0
 
 
-async def test_a_page_from_elsewhere_can_not_act_through_a_browser(api: Client, bench: Bench) -> None:
+async def test_a_page_from_elsewhere_can_not_act_through_a_browser(
+    api: Client, bench: Bench, store: LocalStore, settings: Settings
+) -> None:
     for headers in (
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
@@ -92,6 +94,10 @@ async def test_a_page_from_elsewhere_can_not_act_through_a_browser(api: Client, 
     assert await bench.rows("select 1 from genflow.jobs") == []
     own = {"Origin": api.url, "Sec-Fetch-Site": "same-origin"}
     assert (await api.post(JOBS, json={"workflow": GRAPH}, headers=own)).status == 201
+    behind = settings.model_copy(update={"public_url": "https://pics.example/flow"})
+    async with serving(bench.queue, store, behind, bench.pool) as client:
+        own = {"Origin": "https://pics.example", "Sec-Fetch-Site": "same-origin"}
+        assert (await client.post(JOBS, json={"workflow": GRAPH}, headers=own)).status == 201
 
 
 async def test_a_short_outage_of_the_database_is_waited_out(database: str, store: LocalStore) -> None:

@@ -387,6 +387,7 @@ async def test_an_unknown_job_is_404(api: Client, bench: Bench) -> None:
     for job_id in (str(uuid4()), "nope", known.upper(), known.replace("-", ""), "%00", "..%2f", "ä"):
         for method, path in (
             ("GET", f"{JOBS}/{job_id}"),
+            ("GET", f"{JOBS}/{job_id}/events"),
             ("POST", f"{JOBS}/{job_id}/cancel"),
             ("GET", f"/genflow/v1/jobs/{job_id}"),
         ):
