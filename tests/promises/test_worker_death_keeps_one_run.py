@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.support.service import Service
 
-
 LEASE_S = 6.0
 """Longer than a loaded machine takes to start the second worker: it is there, and waits."""
 
@@ -19,7 +18,8 @@ async def test_the_prompt_reaches_comfyui_exactly_once(genflow: Service) -> None
     await sim.wait("held", job)
     second = await genflow.worker("second", lease=LEASE_S)
     [(left_s, lease_until)] = await genflow.sql(
-        "select extract(epoch from lease_until - clock_timestamp())::float8, lease_until from genflow.jobs where id = %s",
+        "select extract(epoch from lease_until - clock_timestamp())::float8, lease_until"
+        " from genflow.jobs where id = %s",
         job,
     )
     assert left_s > 0, "the second worker was there while the lease was valid"
