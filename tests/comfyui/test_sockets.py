@@ -40,11 +40,13 @@ async def test_whoever_connects_in_mid_run_is_told_the_node_without_a_prompt_id(
     async with wire.socket(client_id) as first:
         prompt_id = await wire.queue(long_graph(), client_id=client_id)
         await first.until(lambda event: event["type"] == "executing" and event["data"]["node"] == "2")
-    async with wire.socket(client_id) as second:
+    async with wire.socket(str(uuid.uuid4())) as stranger, wire.socket(client_id) as second:
         told = await second.next()
         assert told["type"] == "executing"
         assert list(told["data"]) == ["node"]
         await second.ended(prompt_id)
+        await stranger.until(lambda event: event["data"] == {"status": {"exec_info": {"queue_remaining": 0}}})
+        assert {event["type"] for event in stranger.heard} == {"status"}
     async with wire.socket(client_id) as third:
         assert await third.silent()
 

@@ -34,3 +34,17 @@ async def test_two_runs_with_different_seeds_are_told_as_recorded() -> None:
             prompt_id = await wire.queue(prompt["prompt"], client_id="mine")
             heard = await socket.ended(prompt_id)
             assert [line(event) for event in heard if event["type"] != "status"] == [row["line"] for row in lines]
+
+
+async def test_a_sampler_notices_an_interrupt_at_its_next_step() -> None:
+    async with simulated(seconds_per_step=0.05) as (wire, server), wire.socket("mine") as socket:
+        server.catalog.models["checkpoints"] = ["random_sd15.safetensors"]
+        prompt, *_ = recorded("sampler")
+        graph = prompt["prompt"]
+        graph["9"]["inputs"]["steps"] = 100
+        prompt_id = await wire.queue(graph, client_id="mine")
+        await socket.until(lambda event: event["type"] == "progress" and event["data"]["value"] == 2)
+        await wire.ask("POST", "/interrupt", json={"prompt_id": prompt_id})
+        heard = await socket.ended(prompt_id)
+        assert "execution_interrupted" in [event["type"] for event in heard]
+        assert max(event["data"]["value"] for event in socket.heard if event["type"] == "progress") < 50

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,17 @@ async def test_waiting_ends_with_what_was_seen() -> None:
         assert await waiting == 1
 
 
+async def test_every_post_that_may_change_a_server_is_counted_and_nothing_else() -> None:
+    async with simulated() as (wire, server):
+        await wire.get("/prompt")
+        await wire.knobs(view_fail=1)
+        assert server.books.count("change", None) == 0
+        prompt_id, _ = await wire.run(three_nodes())
+        await wire.ask("POST", "/interrupt", json={})
+        await wire.ask("POST", f"/api/jobs/{prompt_id}/cancel")
+        assert server.books.count("change", None) == 3
+
+
 # Restarts
 
 
@@ -104,10 +116,12 @@ async def test_a_restart_forgets_everything_but_files_and_books() -> None:
         async with wire.socket("mine") as socket:
             await wire.knobs(restart={"down_s": 0.3}, hold=None)
             await socket.until(lambda event: event["type"] == "closed")
+            closed = time.monotonic()
             assert socket.socket.close_code == 1006
             with pytest.raises(aiohttp.ClientConnectorError):
                 await wire.get("/prompt")
         await until_up(wire)
+        assert time.monotonic() - closed > 0.25
         assert await wire.get("/prompt") == {"exec_info": {"queue_remaining": 0}}
         assert await wire.get("/history") == {}
         for prompt_id in (done, running_id, pending):
