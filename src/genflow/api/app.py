@@ -48,7 +48,7 @@ def _refuse_foreign_pages(public_url: str | None) -> Callable[[Request], Awaitab
             return
         origin = request.headers.get("origin")
         hosts = {ours, request.headers.get("host"), request.headers.get("x-forwarded-host")}
-        foreign = origin is not None and urlsplit(origin).netloc not in hosts
+        foreign = origin is not None and origin.partition("://")[2] not in hosts
         if foreign or request.headers.get("sec-fetch-site") == "cross-site":
             shown = clean_text(origin or "another site", 200)
             raise GenflowError(

@@ -86,6 +86,7 @@ async def test_a_page_from_elsewhere_can_not_act_through_a_browser(
     for headers in (
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://["},
         {"Origin": "http://127.0.0.1:1"},
         {"Sec-Fetch-Site": "cross-site"},
     ):
