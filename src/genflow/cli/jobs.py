@@ -160,13 +160,15 @@ async def _cancel(job_ids: list[str], as_json: bool) -> Exit:
     from genflow.cli.client import connect
     from genflow.cli.talk import print_json
 
+    answers: list[dict[str, Any]] = []
     async with connect() as client:
-        answers = [await client.post(f"/api/v2/jobs/{job_id}/cancel") for job_id in job_ids]
+        for job_id in job_ids:
+            job = await client.post(f"/api/v2/jobs/{job_id}/cancel")
+            answers.append(job)
+            if not as_json:
+                typer.echo(f"{job['id']}  {job['status']}")
     if as_json:
         print_json({"jobs": answers})
-    else:
-        for job in answers:
-            typer.echo(f"{job['id']}  {job['status']}")
     all_stopped = all(job["status"] in ("canceling", "canceled") for job in answers)
     return Exit.OK if all_stopped else Exit.NEGATIVE
 

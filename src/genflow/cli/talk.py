@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import sys
 from collections.abc import Coroutine
@@ -20,6 +21,8 @@ def run_client(command: Coroutine[Any, Any, Exit], *, as_json: bool) -> None:
     """Run a client command to its exit status. A refusal is one line; with `as_json`, the API's envelope on stdout."""
     from genflow.cli.client import Refused, Unreachable
 
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a prompt may hold what this terminal's encoding can't say
     try:
         status = asyncio.run(command)
     except Refused as fault:
@@ -37,6 +40,7 @@ def run_client(command: Coroutine[Any, Any, Exit], *, as_json: bool) -> None:
         status = Exit.USAGE
     except KeyboardInterrupt:
         status = Exit.INTERRUPTED
+    sys.stdout.flush()  # a reader that left early is noticed here, not while Python ends
     raise typer.Exit(status)
 
 
