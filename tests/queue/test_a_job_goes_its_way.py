@@ -13,7 +13,7 @@ from genflow.jobs import State, Status, SubmitState
 from genflow.protocol import HistoryEntry
 from genflow.queue import JobCanceled, LeaseLost, SlotTaken, StartByPassed
 from genflow.queue.queue import KeyInUse, QueueFull, retry_after_s
-from genflow.queue.records import StoredOutput
+from genflow.queue.records import NewJob, StoredOutput
 from tests.queue.conftest import Bench
 
 ENTRY = HistoryEntry("success", None, {"3": {"images": []}}, None, 1_000, 3_500, {})
@@ -340,6 +340,26 @@ async def test_one_key_makes_one_job_of_ten_at_once(bench: Bench) -> None:
     assert (len(jobs), len(reused)) == (1, 9)
     assert all(error.details is not None and error.details["job_id"] == str(jobs[0]) for error in reused)
     assert len(await bench.rows("select 1 from genflow.jobs")) == 1
+
+
+async def test_a_live_job_outlasts_its_retention(bench: Bench) -> None:
+    job = await bench.enqueue()
+    await bench.rows("update genflow.jobs set expires_at = genflow.clock() - interval '1 s' returning 1")
+    assert await bench.queue.view(job) is not None
+    assert await bench.queue.story(job) is not None
+    assert [row["id"] for row in await bench.queue.page(limit=5)] == [job]
+    assert await bench.queue.cancel(job)
+    await bench.rows("update genflow.jobs set expires_at = genflow.clock() - interval '1 s' returning 1")
+    assert await bench.queue.view(job) is None, "a finished one past its time is gone"
+
+
+async def test_an_input_deleted_meanwhile_is_named(bench: Bench) -> None:
+    with pytest.raises(GenflowError) as refused:
+        await bench.queue.enqueue(
+            NewJob(id=uuid4(), workflow="{}", body_hash=b"", policy=Policy(), assets=(uuid4(),), idempotency_key="k")
+        )
+    assert refused.value.code == "missing_asset"
+    assert await bench.rows("select 1 from genflow.job_keys") == []
 
 
 async def test_a_key_may_be_used_again_after_a_day(bench: Bench) -> None:

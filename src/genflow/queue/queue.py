@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
+from psycopg import errors as pg
 from psycopg.types.json import Json, Jsonb
 
 from genflow import failpoints
@@ -91,21 +92,31 @@ class Queue:
         except OUTAGE:
             if await self._writer.write("job_status", {"job": job.id, "tenant": job.tenant}):
                 return
-            outcome = await self._insert(params)
+            try:
+                outcome = await self._insert(params)
+            except pg.UniqueViolation:
+                return  # the first commit arrived after all
         failpoints.hit("enqueue.after_commit")
         if outcome["accepted"]:
             await self._hint("queued")
             return
         if outcome["live"] >= self._limit:
             raise await self._full(outcome["live"])
-        owner = await self._writer.write("key_owner", {"tenant": job.tenant, "key": job.idempotency_key})
-        raise KeyInUse(owner[0]["job_id"] if owner else None)
+        owners = await self._writer.write("key_owner", {"tenant": job.tenant, "key": job.idempotency_key})
+        owner = owners[0]["job_id"] if owners else None
+        if owner != job.id:
+            raise KeyInUse(owner)
 
     async def _insert(self, params: Mapping[str, Any]) -> Row:
-        async with self._pool.connection(timeout=5.0) as connection, connection.transaction():
-            cursor = await connection.execute(statement("enqueue"), params)
-            row = await cursor.fetchone()
-            failpoints.hit("enqueue.before_commit")
+        try:
+            async with self._pool.connection(timeout=5.0) as connection, connection.transaction():
+                cursor = await connection.execute(statement("enqueue"), params)
+                row = await cursor.fetchone()
+                failpoints.hit("enqueue.before_commit")
+        except pg.ForeignKeyViolation:
+            raise GenflowError(
+                "missing_asset", "an input of this job was deleted while it was submitted; send it again"
+            ) from None
         if row is None:
             raise RuntimeError("enqueue.sql always answers one row")
         return row

@@ -5,7 +5,7 @@ with target as materialized (
     select id, state, cancel_at,
            exists (select 1 from genflow.submits as u where u.job_id = jobs.id and u.state < 10) as open
     from genflow.jobs
-    where id = %(job)s and tenant_id = %(tenant)s and expires_at > genflow.clock()
+    where id = %(job)s and tenant_id = %(tenant)s and (state < 10 or expires_at > genflow.clock())
     for update
 ), changed as (
     update genflow.jobs as j

@@ -26,4 +26,4 @@ select j.id, j.state, j.step, j.token, j.worker_id, j.attempt, j.takeovers, j.re
 from genflow.jobs as j
 join genflow.job_specs as s on s.job_id = j.id
 left join genflow.servers as bound on bound.id = j.server_id
-where j.id = %(job)s and j.tenant_id = %(tenant)s and j.expires_at > genflow.clock()
+where j.id = %(job)s and j.tenant_id = %(tenant)s and (j.state < 10 or j.expires_at > genflow.clock())

@@ -22,4 +22,4 @@ select j.id, j.state, j.cancel_at, j.executing_at, j.created_at, j.ended_at, j.e
 from genflow.jobs as j
 join genflow.job_specs as s on s.job_id = j.id
 left join genflow.job_live as l on l.job_id = j.id
-where j.id = %(job)s and j.tenant_id = %(tenant)s and j.expires_at > genflow.clock()
+where j.id = %(job)s and j.tenant_id = %(tenant)s and (j.state < 10 or j.expires_at > genflow.clock())
