@@ -136,7 +136,9 @@ class Attempt:
         record = self._work.open_submit
         if record is None:
             return None
-        submit = Open(record.no, record.uuid, record.attempt, executed=record.state is SubmitState.EXECUTING)
+        submit = Open(
+            record.no, record.uuid, record.attempt, record.boot, executed=record.state is SubmitState.EXECUTING
+        )
         if record.stop_reason is not None:
             submit.stop_reason = StopReason(record.stop_reason)
         if record.state is not SubmitState.INTENT:
@@ -175,16 +177,16 @@ class Attempt:
         return submit
 
     async def _intent(self) -> Open:
-        uuid = uuid4()
+        uuid, boot = uuid4(), self._server.boot
         try:
             intent = await self._ledger.intent(
-                self._hold, submit=uuid, server_id=self._server.id, boot=self._server.boot, slots=self._server.slots
+                self._hold, submit=uuid, server_id=self._server.id, boot=boot, slots=self._server.slots
             )
         except SlotTaken:
             await self._out.release(SLOT_TAKEN_S)
         except StartByPassed:
             await self._out.release()
-        return Open(intent.no, uuid, intent.attempt)
+        return Open(intent.no, uuid, intent.attempt, boot)
 
     async def _post(self, submit: Open, names: dict[UUID, str]) -> PostReply:
         """POST once. Nothing cancels it in mid-air: it ends by its own time limit, and its end is always looked at."""
@@ -329,7 +331,7 @@ class Attempt:
 
     async def _lost(self, submit: Open) -> None:
         """Accepted, and now known to nobody: queue the same id again, a limited number of times."""
-        restarted = await self._booted_since()
+        restarted = await self._booted_since(submit)
         lost = failure("lost", f"{self._server.name} no longer knows the prompt")
         if restarted:
             lost = replace(lost, quarantine=None)
@@ -348,14 +350,13 @@ class Attempt:
         await self._ledger.close_submit(self._hold, submit.no, SubmitState.LOST, reason=lost.message, resubmit=True)
         await self._quiet()
 
-    async def _booted_since(self) -> bool:
-        """Whether the server started anew since its boot was last read."""
-        before = self._server.boot
+    async def _booted_since(self, submit: Open) -> bool:
+        """Whether the server started anew since this submit. A probe may have seen the new boot long ago."""
         try:
             self._server.boot = await self._server.comfy.read_boot()
         except ComfyError:
             return True
-        return before != self._server.boot
+        return submit.boot != self._server.boot
 
     async def _stop(self, submit: Open, reason: StopReason, told: Failure | None = None) -> HistoryEntry | None:
         """Stop the prompt, then judge what it left. A run that succeeded all the same is the job's result."""

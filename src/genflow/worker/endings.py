@@ -28,6 +28,8 @@ class Open:
     no: int
     uuid: UUID
     attempt: int
+    boot: UUID | None
+    """The boot of the server that it went to."""
     executed: bool = False
     stop_reason: StopReason | None = None
     listener: Listener | None = None
