@@ -1,10 +1,12 @@
 -- A cancel whose server has not been seen for a minute: give the submit up, leave a chore that stops it on its return.
--- Locks: the canceled rows, skipping those at work. Index: jobs_canceling, submits_one_open.
+-- Also where the holder's lease ran out as long ago and no worker is left that would take over.
+-- Locks: the canceled rows, skipping those at work. Index: jobs_canceling, jobs_held, submits_one_open.
 with stranded as materialized (
     select j.id
     from genflow.jobs as j
     join genflow.servers as v on v.id = j.server_id
-    where j.state in (1, 2) and j.cancel_at < genflow.clock() - %(unseen_s)s * interval '1 s'
+    where (j.state in (1, 2) or j.state = 3 and j.lease_until < genflow.clock() - %(unseen_s)s * interval '1 s')
+      and j.cancel_at < genflow.clock() - %(unseen_s)s * interval '1 s'
       and (v.last_seen_at is null or v.last_seen_at < genflow.clock() - %(unseen_s)s * interval '1 s')
     order by j.id
     limit %(limit)s
