@@ -12,11 +12,11 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import aiohttp
 import psycopg
@@ -127,6 +127,37 @@ class Simulator:
         async with self.http.get(f"{self.url}{path}") as reply:
             return await reply.json()
 
+    async def post(self, path: str, body: Any) -> None:
+        """A call by another client of this server."""
+        async with self.http.post(f"{self.url}{path}", json=body) as reply:
+            assert reply.status == 200, await reply.text()
+
+    async def prompt_of_another_client(self) -> UUID:
+        """Another client's prompt in the queue; its id."""
+        prompt = uuid4()
+        await self.post("/prompt", {"prompt": small_workflow(color=99), "prompt_id": str(prompt)})
+        return prompt
+
+    async def ran_to_its_end(self, prompt: UUID) -> None:
+        """Wait until this prompt ended, and see that nobody disturbed it."""
+        await self.wait("ended", prompt)
+        entry = (await self.get(f"/history/{prompt}"))[str(prompt)]
+        assert entry["status"]["status_str"] == "success", entry["status"]
+
+    async def restarted(self, times: int = 1) -> None:
+        """Wait until the server is back after so many restarts in all."""
+
+        async def back() -> bool:
+            with suppress(aiohttp.ClientError):
+                return await self.count("restarted") >= times
+            return False
+
+        await until(back, f"{self.name} is back")
+
+    async def holds_nothing(self) -> None:
+        """Fail where a prompt is left in the queue."""
+        assert await self.get("/queue") == {"queue_running": [], "queue_pending": []}
+
 
 @dataclass(eq=False)
 class Service:
@@ -176,14 +207,19 @@ class Service:
         self.simulators += new
         return new
 
-    async def simulate_pair(self, **options: Any) -> list[Simulator]:
-        """Simulated servers s0 and s1 in one process, with their files in the folder `servers`."""
+    async def simulate_together(self, count: int, **options: Any) -> list[Simulator]:
+        """Simulated servers s0, s1, … in one process, with their files in the folder `servers`."""
         files = {"output_dir": self.folder / "servers"}
         process = await self.start(
-            "pair", "simulate", "--json", "--port", "0", "--name", "s", "--count", "2", *_flags(files | options)
-        )
+            "together", "simulate", "--json", "--port", "0", "--name", "s", "--count", str(count),
+            *_flags(files | options),
+        )  # fmt: skip
         self.simulators += [Simulator(name, url, process, self.http) for name, url in process.ready["ready"].items()]
         return self.simulators
+
+    async def simulate_pair(self, **options: Any) -> list[Simulator]:
+        """Simulated servers s0 and s1 in one process, with their files in the folder `servers`."""
+        return await self.simulate_together(2, **options)
 
     async def api(self, *, failpoints: str = "", **options: Any) -> Process:
         """An API process; `url` is its address from now on."""
@@ -222,14 +258,19 @@ class Service:
         assert status == 201, body
         return UUID(body["id"])
 
-    async def portrait(self, *, key: str | None = None) -> tuple[int, Any]:
-        """Ask for a small, quick portrait of a face photo; status and body of the answer."""
+    @staticmethod
+    def portrait_form() -> aiohttp.FormData:
+        """A request for a small, quick portrait of a face photo."""
         form = aiohttp.FormData({"prompt": "a studio portrait", "seed": "7", "steps": "2"})
         form.add_field("width", "256")
         form.add_field("height", "256")
         form.add_field("photo", face_photo(), filename="me.jpg", content_type="image/jpeg")
+        return form
+
+    async def portrait(self, *, key: str | None = None) -> tuple[int, Any]:
+        """Ask for a small, quick portrait of a face photo; status and body of the answer."""
         headers = {} if key is None else {"Idempotency-Key": key}
-        return await self.request("POST", "/genflow/v1/portraits", data=form, headers=headers)
+        return await self.request("POST", "/genflow/v1/portraits", data=self.portrait_form(), headers=headers)
 
     async def submit_portrait(self) -> UUID:
         """A job that needs a photo on its server; its id."""
@@ -259,6 +300,20 @@ class Service:
             assert time.monotonic() < deadline, f"not terminal: {await self.story(job_id)}\n{self.last_words()}"
             await asyncio.sleep(0.03)
 
+    async def cancel(self, job_id: UUID) -> str:
+        """Cancel a job; the status that the answer shows."""
+        status, body = await self.request("POST", f"/api/v2/jobs/{job_id}/cancel")
+        assert status == 200, body
+        shown: str = body["status"]
+        return shown
+
+    async def canceled(self, job_id: UUID) -> dict[str, Any]:
+        """The story of the job once it is canceled; nothing of it is left to be had."""
+        job = await self.ended(job_id)
+        assert (job["status"], job["outputs"]) == ("canceled", []), f"{job}\n{self.last_words()}"
+        assert await self.sql("select id from genflow.assets where job_id = %s and kind = 'output'", job_id) == []
+        return await self.story(job_id)
+
     async def succeeded(self, job_id: UUID, within_s: float = 40.0) -> dict[str, Any]:
         job = await self.ended(job_id, within_s)
         assert job["status"] == "succeeded", f"{job}\n{self.last_words()}"
@@ -285,6 +340,32 @@ class Service:
                 for name in total:
                     total[name] += page.get(name, 0)
         return total
+
+    def files(self, below: str) -> list[str]:
+        """Every file in a folder of this test's, by name."""
+        folder = self.folder / below
+        return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+    async def traces(self, job_id: UUID) -> dict[str, Any]:
+        """What work on this job leaves behind: rows, files of servers (`simulate_pair`) and store, calls to servers.
+
+        Left out is what a living holder renews all the time.
+        """
+        rows = {
+            "jobs": "- 'lease_until' from genflow.jobs as t where id = %s",
+            "submits": "from genflow.submits as t where job_id = %s order by no",
+            "attempts": "from genflow.attempts as t where job_id = %s order by no",
+            "assets": "from genflow.assets as t where job_id = %s order by id",
+            "inputs": "from genflow.server_file_refs as t where job_id = %s order by server_id, name",
+        }
+        left: dict[str, Any] = {
+            table: await self.sql(f"select to_jsonb(t) {rest}", job_id) for table, rest in rows.items()
+        }
+        left["standing"] = await self.sql("select name, state, reason from genflow.servers order by name")
+        left["files"] = {folder: self.files(folder) for folder in ("servers", "blobs")}
+        left["calls"] = {each.name: await each.count("change") for each in self.simulators}
+        left["books"] = {each.name: (await each.books())["prompts"] for each in self.simulators}
+        return left
 
     async def sql(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """Look into (or reach into) the database."""
