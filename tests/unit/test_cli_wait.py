@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 from aiohttp import web
+from blake3 import blake3
 
 from tests.support.cli import Terminal
+from tests.support.repository import ROOT
 from tests.support.service import Service, service, small_workflow
+
+PHOTO = str(ROOT / "examples" / "astronaut.jpg")
 
 
 @pytest.fixture
@@ -39,7 +44,7 @@ async def test_a_dead_worker_shows_as_a_lease_that_runs_out(parts: Service, tmp_
     await parts.simulate(2, seconds_per_step=0.5)
     await parts.api()
     first = await parts.worker("first")
-    words = ("portrait", str(Path(__file__).parents[2] / "examples" / "astronaut.jpg"), "x", "--steps", "24")
+    words = ("portrait", PHOTO, "x", "--steps", "24")
     async with Terminal(tmp_path, parts.url).running(*words, "--out", "me.png") as command:
         await command.said("KSampler")
         await first.kill()
@@ -69,40 +74,90 @@ async def test_dead_letters_among_jobs_end_with_a_status_of_their_own(parts: Ser
     assert [job["status"] for job in both.json["jobs"]] == ["succeeded", "failed"]
 
 
-async def test_a_lost_reply_to_a_portrait_makes_no_second_job(parts: Service, tmp_path: Path) -> None:
-    await parts.api()
-    cut = asyncio.Event()
+@asynccontextmanager
+async def between(
+    parts: Service, answer: Callable[[web.Request, bytes, int], Awaitable[web.StreamResponse]]
+) -> AsyncIterator[str]:
+    """An address that hands requests on to the API; `answer` says what comes of each answer's body and status."""
 
-    async def passing(request: web.Request) -> web.StreamResponse:
-        """Hand a request to the API; of the first portrait's answer, nothing reaches the client."""
-        headers = {
-            name: request.headers[name] for name in ("Content-Type", "Idempotency-Key") if name in request.headers
-        }
-        url = f"{parts.url}{request.path_qs}"
-        async with parts.http.request(request.method, url, data=await request.read(), headers=headers) as answer:
-            body = await answer.read()
-            if request.method == "POST" and not cut.is_set():
-                cut.set()
-                assert request.transport is not None
-                request.transport.abort()
-            return web.Response(body=body, status=answer.status, content_type="application/json")
+    async def pass_on(request: web.Request) -> web.StreamResponse:
+        wanted = ("Content-Type", "Idempotency-Key")
+        headers = {name: request.headers[name] for name in wanted if name in request.headers}
+        url, body = f"{parts.url}{request.path_qs}", await request.read()
+        async with parts.http.request(request.method, url, data=body, headers=headers) as reply:
+            return await answer(request, await reply.read(), reply.status)
 
+    async with listening(pass_on) as url:
+        yield url
+
+
+@asynccontextmanager
+async def listening(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[str]:
+    """The address of a server that answers everything with `handler`."""
     app = web.Application(client_max_size=2**24)
-    app.router.add_route("*", "/{path:.*}", passing)
+    app.router.add_route("*", "/{path:.*}", handler)
     runner = web.AppRunner(app)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
         host, port = runner.addresses[0][:2]
-        photo = str(Path(__file__).parents[2] / "examples" / "astronaut.jpg")
-        sent = await Terminal(tmp_path, f"http://{host}:{port}").run("portrait", photo, "x", "--no-wait")
+        yield f"http://{host}:{port}"
     finally:
         await runner.cleanup()
-    assert cut.is_set()
+
+
+def cut(request: web.Request) -> None:
+    """Break the client's connection."""
+    assert request.transport is not None
+    request.transport.abort()
+
+
+async def test_a_lost_reply_to_a_portrait_makes_no_second_job(parts: Service, tmp_path: Path) -> None:
+    await parts.api()
+    lost = asyncio.Event()
+
+    async def lose_the_first(request: web.Request, body: bytes, status: int) -> web.StreamResponse:
+        if request.method == "POST" and not lost.is_set():
+            lost.set()
+            cut(request)
+        return web.Response(body=body, status=status, content_type="application/json")
+
+    async with between(parts, lose_the_first) as url:
+        sent = await Terminal(tmp_path, url).run("portrait", PHOTO, "x", "--no-wait")
+    assert lost.is_set()
     assert sent.status == 0, sent.err
     listed = await Terminal(tmp_path, parts.url).run("jobs", "list")
     assert [line.split("\t")[0] for line in listed.out.splitlines()] == [sent.out.strip()]
+
+
+async def test_a_download_that_breaks_off_is_begun_anew_beside_the_old_file(parts: Service, tmp_path: Path) -> None:
+    await parts.simulate(1)
+    await parts.api()
+    await parts.worker()
+    job_id = await parts.submit()
+    outputs = (await parts.succeeded(job_id))["outputs"]
+    out = tmp_path / "out.png"
+    out.write_bytes(b"an older picture")
+    there: list[bytes] = []
+
+    async def cut_the_first(request: web.Request, body: bytes, status: int) -> web.StreamResponse:
+        if not request.path.endswith("/content"):
+            return web.Response(body=body, status=status, content_type="application/json")
+        there.append(out.read_bytes())
+        response = web.StreamResponse(headers={"Content-Length": str(len(body))})
+        await response.prepare(request)
+        if len(there) == 1:
+            await response.write(body[: len(body) // 2])
+            cut(request)
+        else:
+            await response.write(body)
+        return response
+
+    async with between(parts, cut_the_first) as url:
+        waited = await Terminal(tmp_path, url).run("jobs", "wait", str(job_id), "--out", "out.png")
+    assert waited.status == 0, waited.err
+    assert there == [b"an older picture"] * 2
+    assert f"blake3:{blake3(out.read_bytes()).hexdigest()}" == outputs[0]["hash"]
 
 
 async def test_something_else_at_the_address_is_named_so(parts: Service, tmp_path: Path) -> None:
@@ -119,15 +174,7 @@ async def test_the_key_goes_with_every_request_and_to_no_other_address(tmp_path:
         seen.append(request.headers.get("Authorization"))
         raise web.HTTPTemporaryRedirect("/elsewhere")
 
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", moved)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host, port = runner.addresses[0][:2]
-        answer = await Terminal(tmp_path, f"http://{host}:{port}").run("health", GENFLOW_API_KEY="secret-key")
-    finally:
-        await runner.cleanup()
+    async with listening(moved) as url:
+        answer = await Terminal(tmp_path, url).run("health", GENFLOW_API_KEY="secret-key")
     assert seen == ["Bearer secret-key"], "a redirect is not followed"
     assert answer.status == 4
