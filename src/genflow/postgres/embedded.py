@@ -185,7 +185,7 @@ class EmbeddedPostgres:
     def _own(self) -> float:
         """Run the server until it dies or we stop; the seconds it lived."""
         place = settle_place(self._home, self._state)
-        leftovers.end(place.cluster)
+        leftovers.end(place.cluster, place.sockets)
         binaries = self._choose_binaries(place)
         if not place.made:
             self._make_cluster(place, binaries)

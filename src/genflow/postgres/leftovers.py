@@ -2,8 +2,8 @@
 
 After kill -9 of an owner the kernel interrupts its server (Linux), which may take a moment; after kill -9 of the
 server itself its backends may still write. Both must be gone before the next server opens the cluster. A stale
-postmaster.pid whose number was given to another program would make the next server refuse to start, so it is removed,
-but only once no process is left on the cluster.
+postmaster.pid or socket lock, whose number was given to another program or is that of a dead process nobody waited
+for, would make the next server refuse to start: they are removed, but only once no process is left on the cluster.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from genflow.postgres.place import unavailable
+from genflow.postgres.place import SOCKET_NAME, unavailable
 
 _FAST_S = 30.0  # a fast shutdown writes a checkpoint first
 _IMMEDIATE_S = 5.0
@@ -33,20 +33,23 @@ def shut_down(server: subprocess.Popen[bytes]) -> None:
             continue
 
 
-def end(cluster: Path) -> None:
-    """Leave no process on `cluster` and no postmaster.pid that could stop a new server from starting."""
+def end(cluster: Path, sockets: Path) -> None:
+    """Leave no process on `cluster` and no file naming one that could stop a new server from starting."""
     pid_file = cluster / "postmaster.pid"
     for how, patience_s in ((signal.SIGINT, _FAST_S), (signal.SIGQUIT, _IMMEDIATE_S), (signal.SIGKILL, _IMMEDIATE_S)):
         waited = time.monotonic() + patience_s
         there = processes_on(cluster)
-        # Without their postmaster, backends are no longer part of a server: nothing is lost by killing them.
         main = postmaster_pid(pid_file)
-        _signal_all({main} if main in there else there, how if main in there else signal.SIGKILL)
+        if main in there and how is not signal.SIGKILL:
+            _signal_all({main}, how)
+        else:  # without their postmaster, backends are no longer part of a server: nothing is lost by killing them
+            _signal_all(there, signal.SIGKILL)
         while there and time.monotonic() < waited:
             time.sleep(0.02)
             there = processes_on(cluster)
         if not there:
-            pid_file.unlink(missing_ok=True)
+            for file in (pid_file, sockets / f"{SOCKET_NAME}.lock"):
+                file.unlink(missing_ok=True)
             return
     raise unavailable(f"processes {sorted(there)} still use the cluster {cluster}: stop them")
 
