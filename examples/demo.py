@@ -79,16 +79,21 @@ class Stage:
         self.record = Console(
             file=io.StringIO(), record=True, width=94, force_terminal=True, color_system="truecolor", highlight=False
         )
-        self._began = time.monotonic()
+        self._began: float | None = None
 
     def say(self, line: RenderableType = "") -> None:
         """Print something that stays."""
         self.console.print(line, soft_wrap=isinstance(line, str))
         self.record.print(line)
 
+    def begin(self) -> None:
+        """From now on the clock counts."""
+        self._began = time.monotonic()
+
     def at(self, line: str) -> None:
-        """Print what has just happened, with the seconds since the start."""
-        self.say(f"[dim]{time.monotonic() - self._began:5.1f} s[/]  {line}")
+        """Print what has just happened, with the seconds that the clock counts."""
+        when = "       " if self._began is None else f"{time.monotonic() - self._began:5.1f} s"
+        self.say(f"[dim]{when}[/]  {line}")
 
     async def follow(
         self, sights: AsyncIterator[Sight], until: Callable[[Sight], bool], *, show_last: bool = True
@@ -106,7 +111,7 @@ class Stage:
             else:
                 raise Failed("the job ended before what the demo waits for")
         if drawn is not None:
-            self.record.print(drawing("portrait", drawn))
+            self.record.print(drawing("portrait", drawn, self.record.width))
         return sight
 
 
@@ -184,6 +189,7 @@ class Demo:
     async def _one_job(self, client: Client, workers: dict[str, Part], servers: dict[str, str]) -> None:
         stage = self.stage
         fields = {"prompt": PROMPT, "steps": str(STEPS), "seed": "20260101"}
+        stage.begin()
         job = await send_portrait(client, PHOTO.name, PHOTO.read_bytes(), fields, None)
         stage.at(f"sent {PHOTO.relative_to(ROOT)} and “{PROMPT}”")
         stage.say(f"         job {job['id']}, seed {job['seed']}")
@@ -194,7 +200,6 @@ class Demo:
             other = next(part for part in workers.values() if part is not holder)
             holder.process.kill()
             await holder.process.wait()
-            killed_at = time.monotonic()
             dead, server = half.story["worker"], half.story["server"].rpartition("/")[2]
             stage.say()
             stage.at(f"[bold red]kill -9[/] worker {holder.name[-1]}, which holds the job; {server} paints on, unheard")
@@ -210,10 +215,7 @@ class Demo:
             if taken.story["worker"] != other.ready["worker"]:
                 raise Failed(f"worker {other.name[-1]} was not seen to take over; the job {taken.state}")
             stage.say()
-            stage.at(
-                f"[bold green]worker {other.name[-1]} took over[/] {time.monotonic() - killed_at:.1f} s after the kill,"
-                f" and re-attached to the run on {server}"
-            )
+            stage.at(f"[bold green]worker {other.name[-1]} took over[/] and re-attached to the same run on {server}")
             stage.say(f"         takeovers {taken.story['takeovers']}, submits {len(taken.story['submits'])}")
             stage.say()
             last = taken if taken.ended else await stage.follow(sights, lambda sight: sight.ended)
@@ -273,7 +275,7 @@ async def counting_down(sights: AsyncIterator[Sight], client: Client, dead: str,
         if sight.story.get("worker") == dead and until and not sight.ended:
             left_s = datetime.fromisoformat(until).timestamp() - client.server_time()
             told = f"runs out in {left_s:.0f} s" if left_s >= 0.5 else "has run out"
-            sight = replace(sight, state=f"waiting: the lease of dead worker {letter} {told}")
+            sight = replace(sight, state=f"waiting: dead worker {letter}'s lease {told}")
         yield sight
 
 
@@ -453,7 +455,7 @@ def main() -> int:
         if record is not None:
             draw_record(stage, record)
         if not keep:
-            stage.at("everything that was started is stopped")
+            stage.say("everything that was started is stopped")
             remove_data()
     except Failed as fault:
         print(f"demo: {fault}", file=sys.stderr)

@@ -16,34 +16,37 @@ from genflow.cli.following import Sight
 LINE_S = 5.0
 """Seconds after which a plain line tells how far a step has come."""
 
-_BAR_WIDTH = 28
+_WIDEST, _NARROWEST = 28, 10
+_BESIDE = 68
+"""Columns that the label, the numbers and the longest usual sentence take beside a bar."""
 
 
-def drawing(label: str, sight: Sight) -> RenderableType:
-    """The bars of one job: all of it, and the steps of the node that runs."""
+def drawing(label: str, sight: Sight, columns: int) -> RenderableType:
+    """The bars of one job, all of it and the steps of the node that runs, on a screen of so many columns."""
+    width = max(_NARROWEST, min(_WIDEST, columns - _BESIDE))
     bars = Table.grid(padding=(0, 1))
     bars.add_column(width=10, no_wrap=True)
-    bars.add_column(width=_BAR_WIDTH)
+    bars.add_column(width=width)
     bars.add_column(width=5, justify="right", no_wrap=True)
     bars.add_column(no_wrap=True, overflow="ellipsis")
     bars.add_row(
         Text(label, style="bold"),
-        _bar(sight.fraction, 1.0),
+        _bar(sight.fraction, 1.0, width),
         f"{sight.fraction:.0%}",
         sight.state,
     )
     if sight.steps and not sight.ended:
         bars.add_row(
             Text(sight.node or "", style="dim", justify="right"),
-            _bar(float(sight.step or 0), float(sight.steps)),
+            _bar(float(sight.step or 0), float(sight.steps), width),
             f"{sight.step}/{sight.steps}",
             Text("steps", style="dim"),
         )
     return bars
 
 
-def _bar(done: float, total: float) -> ProgressBar:
-    return ProgressBar(total, done, width=_BAR_WIDTH, complete_style="cyan", finished_style="green")
+def _bar(done: float, total: float, width: int) -> ProgressBar:
+    return ProgressBar(total, done, width=width, complete_style="cyan", finished_style="green")
 
 
 class Bars:
@@ -70,7 +73,7 @@ class Bars:
     def show(self, sight: Sight) -> None:
         """Draw a sight; without a terminal, write a line when there is news."""
         if self._live is not None:
-            self._live.update(drawing(self._label, sight), refresh=True)
+            self._live.update(drawing(self._label, sight, self._console.width), refresh=True)
             return
         line = f"{sight.fraction:4.0%} {sight.state}"
         phrase = sight.state.split(" — ")[0].rstrip("0123456789 s")
