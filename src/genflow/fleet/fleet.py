@@ -20,7 +20,7 @@ import structlog
 from genflow.comfy import ComfyServer
 from genflow.comfy.errors import ComfyError
 from genflow.fleet.server import FleetServer, fleet_name, is_loopback
-from genflow.queue.registry import Registry
+from genflow.queue.registry import Registry, ServerState, Standing
 
 log = structlog.get_logger()
 
@@ -108,6 +108,7 @@ class Fleet:
         """Keep new work from it, in the whole fleet, until a new boot or for the set time."""
         log.warning("server_quarantined", server=server.name, reason=reason)
         await self._registry.quarantine(server.id, reason, seconds=self._quarantine_s)
+        server.standing = Standing(ServerState.QUARANTINED, reason)  # now, not only once a probe has read it back
         self._probe_now[server.id].set()
 
     async def _probe_loop(self, server: FleetServer) -> None:
