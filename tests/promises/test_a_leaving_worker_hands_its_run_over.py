@@ -16,9 +16,9 @@ async def test_the_run_goes_on_and_another_worker_follows_it_at_once(genflow: Se
     await sim.knobs(hold=2)
     await genflow.api()
     first = await genflow.worker("first", grace_s=0.5, lease=PATIENT)
-    running, pending = [await genflow.submit(small_workflow(color=n)) for n in range(2)]
+    running = await genflow.submit()
     await sim.wait("held", running)
-    await sim.wait("posted", pending)
+    pending = await genflow.submit(small_workflow(color=1))
     for job in (running, pending):
         await genflow.has(job, step="submit")
     second = await genflow.worker("second", lease=PATIENT)

@@ -18,8 +18,9 @@ async def test_the_same_id_is_queued_again_at_most_max_resubmits_times(genflow: 
     await sim.knobs(hold=2, socket_refused=True)
     await genflow.api(max_resubmits=1)
     await genflow.worker(probe_s=0.1)
-    running, pending = [await genflow.submit(small_workflow(color=n)) for n in range(2)]
+    running = await genflow.submit()
     await sim.wait("held", running)
+    pending = await genflow.submit(small_workflow(color=1))
     await sim.wait("posted", pending)
     await sim.knobs(restart=0)
     await sim.restarted()
@@ -63,11 +64,12 @@ async def test_a_server_that_is_away_for_long_costs_no_attempt(
     await sim.knobs(hold=2)
     await genflow.api(attempts=1)
     worker = await genflow.worker()
-    jobs = [await genflow.submit(small_workflow(color=n)) for n in range(3)]
-    there, queued = jobs[:2], jobs[2:]
+    there = [await genflow.submit()]
     await sim.wait("held", there[0])
-    await sim.wait("posted", there[1])
     await genflow.has(there[0], status="running")
+    there.append(await genflow.submit(small_workflow(color=1)))
+    await genflow.has(there[1], step="submit")
+    queued = [await genflow.submit(small_workflow(color=2))]
     await sim.knobs(**away)
     queued.append(await genflow.submit(small_workflow(color=3)))
     if resubmits:

@@ -19,10 +19,12 @@ async def test_wherever_it_stands_and_no_neighbour_is_harmed(genflow: Service, s
     await sim.knobs(hold=2)
     await genflow.api()
     await genflow.worker(slots=3)
-    running, pending, neighbour, queued = [await genflow.submit(small_workflow(color=n)) for n in range(4)]
+    running = await genflow.submit()
     await sim.wait("held", running)
+    pending, neighbour = [await genflow.submit(small_workflow(color=n)) for n in range(2)]
     await sim.wait("posted", pending)
     await sim.wait("posted", neighbour)
+    queued = await genflow.submit(small_workflow(color=2))
     other = await sim.prompt_of_another_client()
 
     assert await genflow.cancel(queued) == "canceled", "nothing of it is out: canceled here and now"
