@@ -5,11 +5,23 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 import structlog
 
 log = structlog.get_logger()
+
+
+async def happens(event: asyncio.Event, within_s: float) -> bool:
+    """Wait for an event, at most `within_s` seconds; whether it happened.
+
+    Unlike `asyncio.wait_for`, which in Python 3.11 swallows a cancellation that comes together with the event.
+    """
+    try:
+        async with asyncio.timeout(within_s):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
 
 
 class Loop:
@@ -43,6 +55,4 @@ class Loop:
                 await self._work()
             except Exception:
                 log.exception("loop_failed", loop=self._name)
-            with suppress(TimeoutError):
-                pause = self._interval_s * random.uniform(0.9, 1.1)  # noqa: S311 - spreads load, hides nothing
-                await asyncio.wait_for(self._woken.wait(), pause)
+            await happens(self._woken, self._interval_s * random.uniform(0.9, 1.1))  # noqa: S311 - spreads load

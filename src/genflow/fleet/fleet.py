@@ -11,7 +11,6 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from uuid import UUID
 
 import aiohttp
@@ -20,6 +19,7 @@ import structlog
 from genflow.comfy import ComfyServer
 from genflow.comfy.errors import ComfyError
 from genflow.fleet.server import FleetServer, fleet_name, is_loopback
+from genflow.loops import happens
 from genflow.queue.registry import Registry, ServerState, Standing
 
 log = structlog.get_logger()
@@ -113,8 +113,7 @@ class Fleet:
 
     async def _probe_loop(self, server: FleetServer) -> None:
         while True:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._probe_now[server.id].wait(), self._probe_s)
+            await happens(self._probe_now[server.id], self._probe_s)
             if self._probe_now[server.id].is_set():
                 self._probe_now[server.id].clear()
                 await asyncio.sleep(min(0.2, self._probe_s))  # a server that just failed gets a moment

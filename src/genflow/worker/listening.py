@@ -7,12 +7,12 @@ saw the old one closed, for the server forgets the new socket when an old one of
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from uuid import UUID, uuid4
 
 import structlog
 
 from genflow.comfy import ComfyError, ComfyServer, QueueDepth, RunEnded
+from genflow.loops import happens
 from genflow.protocol import boottime
 from genflow.worker.progress import LiveProgress, Progress
 from genflow.worker.run import JobRun
@@ -42,8 +42,7 @@ class Listener:
 
     async def opened(self) -> None:
         """Wait until the socket is open, or has failed to open, or `OPEN_S` seconds passed."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._opened.wait(), OPEN_S)
+        await happens(self._opened, OPEN_S)
 
     async def close(self) -> None:
         """Close the socket and wait until it is gone."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
+from genflow.loops import happens
 from genflow.queue import Hold, LeaseLost
 
 
@@ -36,8 +36,7 @@ class JobRun:
 
     async def pause(self, seconds: float) -> None:
         """Wait `seconds`, or until something happened. Raises LeaseLost as soon as the lease is known lost."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self.wake.wait(), max(0.0, seconds))
+        await happens(self.wake, seconds)
         self.wake.clear()
         self.check()
 

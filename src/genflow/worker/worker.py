@@ -13,7 +13,7 @@ from uuid import UUID
 import structlog
 
 from genflow.fleet import Fleet, FleetServer
-from genflow.loops import Loop
+from genflow.loops import Loop, happens
 from genflow.queue import Hold, Ledger
 from genflow.queue.records import Claim
 from genflow.worker.attempt import Attempt
@@ -80,11 +80,7 @@ class Worker:
         await asyncio.gather(self._live_task, return_exceptions=True)
 
     async def _idle_within(self, seconds: float) -> bool:
-        try:
-            await asyncio.wait_for(self._idle.wait(), max(0.001, seconds))
-        except TimeoutError:
-            return False
-        return True
+        return await happens(self._idle, seconds)
 
     # --- claiming ---
 
