@@ -15,3 +15,4 @@ async def genflow(database: str, tmp_path: Path) -> AsyncIterator[Service]:
     """A service of this test's own."""
     async with service(database, tmp_path) as running:
         yield running
+        print(running.last_words(60))  # pytest shows it where the test failed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 from uuid import UUID
 
 import aiohttp
@@ -40,10 +39,6 @@ async def bring_about(name: str, genflow: Service, first: Process, job: UUID) ->
         assert (status, body["status"]) == (200, "canceling")
 
 
-def files(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-
-
 async def uploads(genflow: Service) -> int:
     return sum([await simulator.count("upload") for simulator in genflow.simulators])
 
@@ -76,7 +71,7 @@ async def test_after_a_kill_of_the_worker(genflow: Service, name: str) -> None:
 
     again = ASKED_AGAIN.get(name)
     assert await uploads(genflow) - markers == (2 if again == "uploads" else 1)
-    photos = [file for file in files(genflow.folder / "servers") if f"input/genflow/{job}/" in file]
+    photos = [file for file in genflow.files("servers") if f"input/genflow/{job}/" in file]
     assert len(photos) == 1, "one photo on one server, sent twice or not"
     assert len(await genflow.sql("select 1 from genflow.server_files")) == 1
 
@@ -84,7 +79,7 @@ async def test_after_a_kill_of_the_worker(genflow: Service, name: str) -> None:
     assert views == (0 if canceled else 2 if again == "views" else 1)
     outputs = await genflow.sql("select id, blob_hash from genflow.assets where kind = 'output' and job_id = %s", job)
     assert len(outputs) == len(ended["outputs"]) == (0 if canceled else 1)
-    blobs = [file for file in files(genflow.folder / "blobs") if not file.startswith("incoming/")]
+    blobs = [file for file in genflow.files("blobs") if not file.startswith("incoming/")]
     assert len(blobs) == 1 + len(outputs), "the photo and the picture, each stored once"
 
 

@@ -331,6 +331,15 @@ class Service:
         await until(holds, f"{expected} of {job_id}", within_s)
         return found
 
+    async def until_submit(self, job_id: UUID, no: int, state: str) -> None:
+        """Wait until this submit of the job is in this state."""
+
+        async def there() -> bool:
+            submits = (await self.story(job_id))["submits"]
+            return [submit["state"] for submit in submits if submit["no"] == no] == [state]
+
+        await until(there, f"submit {no} of {job_id} is {state}")
+
     async def book(self, job_id: UUID) -> dict[str, int]:
         """Posts, executions and interruptions of one prompt id over all servers that live."""
         total = {"posts": 0, "executions": 0, "interruptions": 0}
@@ -349,7 +358,7 @@ class Service:
     async def traces(self, job_id: UUID) -> dict[str, Any]:
         """What work on this job leaves behind: rows, files of servers (`simulate_pair`) and store, calls to servers.
 
-        Left out is what a living holder renews all the time.
+        Left out are what a living holder renews all the time, and bytes on their way into the store.
         """
         rows = {
             "jobs": "- 'lease_until' from genflow.jobs as t where id = %s",
@@ -362,7 +371,8 @@ class Service:
             table: await self.sql(f"select to_jsonb(t) {rest}", job_id) for table, rest in rows.items()
         }
         left["standing"] = await self.sql("select name, state, reason from genflow.servers order by name")
-        left["files"] = {folder: self.files(folder) for folder in ("servers", "blobs")}
+        left["servers' files"] = self.files("servers")
+        left["blobs"] = [name for name in self.files("blobs") if not name.startswith("incoming/")]  # those have a name
         left["calls"] = {each.name: await each.count("change") for each in self.simulators}
         left["books"] = {each.name: (await each.books())["prompts"] for each in self.simulators}
         return left

@@ -1,0 +1,124 @@
+"""Promise 3: frozen past its lease at any point and woken, a worker changes no job, no file and no server."""
+
+from __future__ import annotations
+
+import signal
+from uuid import UUID
+
+import pytest
+
+from genflow.failpoints import FAILPOINTS
+from tests.support.service import Process, Service, until
+
+QUICK = {"seconds_per_step": 0.01, "seconds_per_megapixel": 0}
+
+AFTER_THE_RUN = [name for name in FAILPOINTS if name.startswith("download.")] + [
+    "wait.before_commit",
+    "wait.after_commit",
+]
+"""Where the run is over when the worker freezes. Elsewhere it is woken while another's run is at work."""
+
+LAST_INSTRUCTIONS = "submit.after_check"
+"""Between the last look at the lease and the prompt's last byte: docs/design/protocol.md, section 8 (d)."""
+
+PLACES = [name for name in FAILPOINTS if not name.startswith("enqueue.") and name != LAST_INSTRUCTIONS]
+
+
+async def freeze(genflow: Service, first: Process, job: UUID, place: str) -> None:
+    """See to it that the worker stands still at this place."""
+    if place in ("anywhere", "release.before", "cancel.before_stop"):
+        await genflow.has(job, status="running")
+    if place == "anywhere":
+        first.freeze()
+    elif place == "release.before":
+        first.handle.send_signal(signal.SIGTERM)
+    elif place == "cancel.before_stop":
+        await genflow.request("POST", f"/api/v2/jobs/{job}/cancel")
+    await first.frozen()
+
+
+async def works(genflow: Service, second: Process, job: UUID) -> bool:
+    """Whether this worker holds the job and has seen it running."""
+    return bool(
+        await genflow.sql(
+            "select 1 from genflow.jobs where id = %s and worker_id = %s and deadline_at is not null",
+            job, UUID(second.ready["worker"]),
+        )
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("place", [*PLACES, "anywhere"])
+async def test_woken_too_late(genflow: Service, place: str) -> None:
+    await genflow.simulate_pair(**QUICK)
+    for simulator in genflow.simulators:
+        await simulator.knobs(hold=None if place in AFTER_THE_RUN else 2)
+    await genflow.api()
+    armed = "" if place == "anywhere" else f"{place}=freeze"
+    first = await genflow.worker("first", failpoints=armed, grace_s=0)
+    job = await genflow.submit_portrait()
+    await freeze(genflow, first, job, place)
+    second = await genflow.worker("second")
+    canceled = place == "cancel.before_stop"
+    if place in AFTER_THE_RUN or canceled:
+        await genflow.ended(job)
+    else:
+        await until(lambda: works(genflow, second, job), "the second worker follows the run")
+
+    before = await genflow.traces(job)
+    first.thaw()
+    if place == "release.before":  # it was leaving, and leaves
+        assert await first.died() == 0
+    else:
+        knows = "succeeded" if place == "download.after_commit" else "not_held"
+        await until(lambda: first.said(knows), f"{knows} in the log of the woken worker")
+        assert await first.stop() == 0
+    assert not first.said("attempt_broke")
+    assert await genflow.traces(job) == before
+
+    for simulator in genflow.simulators:
+        await simulator.knobs(release=True)
+    ended = await genflow.ended(job)
+    assert ended["status"] == ("canceled" if canceled else "succeeded")
+    assert await genflow.book(job) == {"posts": 1, "executions": 1, "interruptions": int(canceled)}
+    story = await genflow.story(job)
+    assert (story["doubled"], story["resubmits"]) == (0, 0)
+    assert story["takeovers"] == (0 if canceled or place == "download.after_commit" else 1)
+
+
+@pytest.mark.parametrize("woken", ["in mid-run", "after the end"])
+async def test_woken_in_the_last_instructions(genflow: Service, woken: str) -> None:
+    """Its last byte leaves all the same. The run that comes of it, one at most, is detected and counted."""
+    await genflow.simulate_pair(**QUICK)
+    for simulator in genflow.simulators:
+        await simulator.knobs(hold=2 if woken == "in mid-run" else None)
+    await genflow.api()
+    first = await genflow.worker("first", failpoints=f"{LAST_INSTRUCTIONS}=freeze")
+    job = await genflow.submit_portrait()
+    await first.frozen()
+    second = await genflow.worker("second")
+    if woken == "in mid-run":
+        await until(lambda: works(genflow, second, job), "the second worker follows its own run")
+    else:
+        await genflow.succeeded(job)
+    [(result, attempts)] = await genflow.sql("select state, attempt from genflow.jobs where id = %s", job)
+
+    first.thaw()
+    await until(lambda: first.said("not_held"), "the woken worker knows")
+
+    async def looked_into() -> bool:
+        news = await genflow.sql("select 1 from genflow.late_receipts where not chored")
+        return not news and not await genflow.sql("select 1 from genflow.chores")
+
+    assert await genflow.sql("select count(*) from genflow.late_receipts") == [(1,)]
+    for simulator in genflow.simulators:
+        await simulator.knobs(release=True)
+    await genflow.succeeded(job)
+    await until(looked_into, "the server was asked about the late prompt")
+    book = await genflow.book(job)
+    story = await genflow.story(job)
+    assert book["executions"] in (1, 2)
+    assert book["interruptions"] <= book["executions"] - 1, "the holder's run is let alone"
+    assert story["doubled"] == book["executions"] - 1
+    assert story["attempts_spent"] == 1
+    if woken == "after the end":
+        assert (await genflow.sql("select state, attempt from genflow.jobs where id = %s", job)) == [(result, attempts)]
