@@ -115,6 +115,8 @@ def test_only_its_own_user_gets_to_it_and_that_is_never_root(folder: Path) -> No
         sockets = Path(psycopg.conninfo.conninfo_to_dict(conninfo)["host"])  # type: ignore[arg-type]
         for private in (sockets, cluster_of(folder)):
             assert stat.S_IMODE(private.stat().st_mode) == 0o700
+        for name in ("owner.lock", "server.log"):
+            assert stat.S_IMODE((folder / "data" / "postgres" / name).stat().st_mode) == 0o600
         pid = main_process(folder)
         status = Path(f"/proc/{pid}/status").read_text()
         users = {line.split()[1] for line in status.splitlines() if line.startswith(("Uid:", "Gid:"))}

@@ -170,7 +170,7 @@ class EmbeddedPostgres:
         try:
             self._home.parent.mkdir(parents=True, exist_ok=True)
             self._home.mkdir(mode=0o711, exist_ok=True)
-            (self._home / "owner.lock").touch()
+            (self._home / "owner.lock").touch(mode=0o600)  # whoever can open it can lock it
         except OSError as error:
             raise unavailable(f"the data folder {self._home.parent} can't be used: {error}") from error
 
@@ -194,6 +194,7 @@ class EmbeddedPostgres:
         for name, value in self._settings.items():
             arguments += ["-c", f"{name}={value}"]
         _bound_log(place.log)
+        place.log.touch(mode=0o600)
         started = time.monotonic()
         with place.log.open("ab") as output:
             server = subprocess.Popen(  # noqa: S603 (our own launcher)
