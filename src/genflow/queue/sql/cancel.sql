@@ -1,9 +1,10 @@
 -- Cancel a job. Without an open submit it is canceled here and now, and the token moves, so that a later intent finds
 -- nothing; with one, only the wish is recorded, because its holder must stop the GPU. A finished job stays as it is.
--- Locks: the job's row. Index: jobs_pkey, submits_one_open.
+-- Whether a submit is open is read off the job's own row (bound, its run not ended): the row is read again once its
+-- lock is had, while submits would show as they were before this waited for an intent, or for the end of a submit.
+-- Locks: the job's row. Index: jobs_pkey.
 with target as materialized (
-    select id, state, cancel_at,
-           exists (select 1 from genflow.submits as u where u.job_id = jobs.id and u.state < 10) as open
+    select id, state, cancel_at, server_id is not null and step < 3 as open
     from genflow.jobs
     where id = %(job)s and tenant_id = %(tenant)s and (state < 10 or expires_at > genflow.clock())
     for update
