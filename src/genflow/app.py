@@ -140,8 +140,12 @@ async def run_worker(settings: Settings, conninfo: str) -> AsyncIterator[tuple[U
     worker_id = uuid4()
     timing = settings.timing()
     async with AsyncExitStack() as stack:
-        pool = await stack.enter_async_context(await open_pool(conninfo, 2, WORKER_CONNECTIONS))
-        heart_pool = await stack.enter_async_context(await open_pool(conninfo, 1, 1))
+        # A write that waits for a row longer than the margin would be sent again too late.
+        patience_s = 0.8 * timing.margin_s
+        pool = await stack.enter_async_context(
+            await open_pool(conninfo, 2, WORKER_CONNECTIONS, lock_timeout_s=patience_s)
+        )
+        heart_pool = await stack.enter_async_context(await open_pool(conninfo, 1, 1, lock_timeout_s=patience_s))
         session = await stack.enter_async_context(open_session())
         writer = DirectWriter(pool)
         registry = Registry(writer, worker_id)

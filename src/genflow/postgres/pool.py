@@ -24,17 +24,20 @@ logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # a line for each try
 
 Pool = AsyncConnectionPool[psycopg.AsyncConnection[DictRow]]
 
-LOCK_TIMEOUT_MS = 10_000
+LOCK_TIMEOUT_S = 10.0
 IDLE_IN_TRANSACTION_MS = 30_000
 MAX_WAITING = 1_000  # callers that wait for a connection; past it psycopg_pool.TooManyRequests
 _PAUSE_S = 0.5
 _RECONNECT_S = 2.0  # then the tries start anew: in a long outage psycopg's pauses would double without a bound
 
 
-async def open_pool(conninfo: str, min_size: int, max_size: int, *, timeout_s: float = 15.0) -> Pool:
+async def open_pool(
+    conninfo: str, min_size: int, max_size: int, *, timeout_s: float = 15.0, lock_timeout_s: float = LOCK_TIMEOUT_S
+) -> Pool:
     """An open pool of `min_size` to `max_size` connections; a caller waits `timeout_s` seconds for one at most.
 
-    Rows are dicts. Every connection has a `lock_timeout` of 10 s and an `idle_in_transaction_session_timeout` of 30 s.
+    Rows are dicts. Every connection has a `lock_timeout` (10 s unless given; who holds leases takes less than their
+    margin) and an `idle_in_transaction_session_timeout` of 30 s.
     Raises GenflowError: `database_unavailable` when no connection comes up within `timeout_s`, `database_unsafe` when
     the server is set to forget what it confirmed (`synchronous_commit = off`).
     """
@@ -48,13 +51,20 @@ async def open_pool(conninfo: str, min_size: int, max_size: int, *, timeout_s: f
             await pool.check()  # the server went away: replace all at once, not one per caller
             raise
 
+    async def configure(connection: psycopg.AsyncConnection[DictRow]) -> None:
+        await connection.execute(
+            "select set_config('lock_timeout', %s, false),"
+            " set_config('idle_in_transaction_session_timeout', %s, false)",
+            (str(round(lock_timeout_s * 1000)), str(IDLE_IN_TRANSACTION_MS)),
+        )
+
     pool: Pool = AsyncConnectionPool(
         conninfo,
         connection_class=psycopg.AsyncConnection[DictRow],
         kwargs={"autocommit": True, "prepare_threshold": None, "row_factory": dict_row, "connect_timeout": 10},
         min_size=min_size,
         max_size=max_size,
-        configure=_configure,
+        configure=configure,
         check=look,
         timeout=timeout_s,
         max_waiting=MAX_WAITING,
@@ -98,13 +108,6 @@ class _Persistence:
                     return
             except (PoolTimeout, PoolClosed, TooManyRequests, psycopg.OperationalError):
                 await asyncio.sleep(_PAUSE_S)
-
-
-async def _configure(connection: psycopg.AsyncConnection[Any]) -> None:
-    await connection.execute(
-        "select set_config('lock_timeout', %s, false), set_config('idle_in_transaction_session_timeout', %s, false)",
-        (str(LOCK_TIMEOUT_MS), str(IDLE_IN_TRANSACTION_MS)),
-    )
 
 
 def _silent(connection: psycopg.AsyncConnection[Any]) -> bool:
