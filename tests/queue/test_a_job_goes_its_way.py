@@ -446,3 +446,23 @@ async def test_a_blob_that_is_being_deleted_is_refused(bench: Bench) -> None:
         await bench.queue.add_upload(
             hash=b"h" * 32, sha256=b"s", size=1, name="n", type="image", content_type="image/png"
         )
+
+
+async def test_outputs_that_are_no_strict_json_are_kept_all_the_same(bench: Bench) -> None:
+    server = await bench.server()
+    for ending in ("run", "attempt"):
+        job = await bench.enqueue()
+        [hold] = await bench.claim("w1", server)
+        ledger = await bench.worker("w1")
+        intent = await ledger.intent(hold, submit=uuid4(), server_id=server, boot=None, slots=2)
+        said = {"score": [float("nan"), float("-inf"), 1.5], "text": ["a\x00b \ud800"]}
+        entry = HistoryEntry("success", None, {"3": said}, None, 1_000, 3_500, {})
+        if ending == "run":
+            await ledger.run_ended(hold, intent.no, entry)
+            work = await ledger.load(hold)
+            assert work.submit is not None
+            assert work.submit.entry == {"outputs": {"3": said | {"score": [None, None, 1.5]}}}
+            await ledger.finish(hold, [])
+        else:
+            await ledger.end_attempt(hold, state=State.FAILED, no=intent.no, entry=entry)
+        assert State((await bench.row(job))["state"]).terminal

@@ -185,7 +185,7 @@ class Ledger:
             {
                 "no": no,
                 "executed": executed,
-                "entry": Json({"outputs": entry.outputs}),
+                "entry": _kept(entry),
                 "exec_start_ms": entry.exec_start_ms,
                 "exec_end_ms": entry.exec_end_ms,
             },
@@ -229,7 +229,7 @@ class Ledger:
                 "submit_state": int(submit_state),
                 "doubtful": doubtful,
                 "executed": executed,
-                "entry": None if entry is None else Json({"outputs": entry.outputs}),
+                "entry": None if entry is None else _kept(entry),
                 "exec_start_ms": None if entry is None else entry.exec_start_ms,
                 "exec_end_ms": None if entry is None else entry.exec_end_ms,
                 "state": int(state),
@@ -305,6 +305,18 @@ class Ledger:
             "live_progress",
             {"jobs": list(news), "progress": [json.dumps(progress) for progress in news.values()]},
         )
+
+
+def _kept(entry: HistoryEntry) -> Json:
+    return Json({"outputs": entry.outputs}, dumps=_strict_json)
+
+
+def _strict_json(value: Any) -> str:
+    """JSON that Postgres takes: a number that JSON has not, such as a node's own NaN, becomes null."""
+    try:
+        return json.dumps(value, allow_nan=False)
+    except ValueError:
+        return json.dumps(json.loads(json.dumps(value), parse_constant=lambda _: None))
 
 
 def error_of(failure: Failure) -> dict[str, Any]:
