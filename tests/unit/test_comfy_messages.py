@@ -49,6 +49,16 @@ def test_history_and_jobs_tell_the_same_of_an_error() -> None:
     assert entry.exec_end_ms == 1796082551919
 
 
+@pytest.mark.parametrize("stamp", [None, "1796082442526", True, 1.5, -1, 10**30])
+def test_a_time_that_can_be_none_is_left_out(stamp: Any) -> None:
+    job_id, told = history("history success")
+    for message in told[str(job_id)]["status"]["messages"]:
+        message[1]["timestamp"] = stamp
+    entry = messages.entry_of_history(told, job_id)
+    assert entry is not None
+    assert (entry.exec_start_ms, entry.exec_end_ms) == (None, None)
+
+
 def test_an_interruption_is_told_apart_from_an_error_by_its_message() -> None:
     job_id, told = history("history interrupted")
     assert told[str(job_id)]["status"]["status_str"] == "error"

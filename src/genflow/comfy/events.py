@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -118,7 +119,7 @@ def parse_text(raw: str) -> Event | None:
     try:
         message = json.loads(raw)
         return _event(message["type"], message["data"])
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+    except (ValueError, OverflowError, RecursionError, KeyError, TypeError, AttributeError):
         return None
 
 
@@ -138,10 +139,10 @@ def _event(kind: str, data: dict[str, Any]) -> Event | None:
         case "executing":
             return NodeStarted(job_id, _name(data["node"]))
         case "progress":
-            return StepProgress(job_id, _name(data["node"]), float(data["value"]), float(data["max"]))
+            return StepProgress(job_id, _name(data["node"]), _number(data["value"]), _number(data["max"]))
         case "progress_state":
             states = {
-                _name(node): (_name(told["state"]), float(told["value"]), float(told["max"]))
+                _name(node): (_name(told["state"]), _number(told["value"]), _number(told["max"]))
                 for node, told in data["nodes"].items()
             }
             return NodeStates(job_id, states)
@@ -179,6 +180,14 @@ def _uuid(value: Any) -> UUID | None:
         return UUID(value)
     except (ValueError, TypeError, AttributeError):
         return None
+
+
+def _number(value: Any) -> float:
+    """A finite number. ValueError for NaN and Infinity, which ComfyUI writes and nobody could show."""
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{value!r} is not a finite number")
+    return number
 
 
 def _name(value: Any) -> str:

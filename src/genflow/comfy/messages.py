@@ -144,9 +144,13 @@ def _error(messages: dict[str, Any]) -> ExecutionError:
     )
 
 
+_NO_TIME_MS = 2**53
+"""No server's clock says so, and a database would not take much more."""
+
+
 def _timestamp(message: Any) -> int | None:
     stamp = message.get("timestamp") if isinstance(message, dict) else None
-    return stamp if isinstance(stamp, int) and not isinstance(stamp, bool) else None
+    return stamp if isinstance(stamp, int) and not isinstance(stamp, bool) and 0 <= stamp < _NO_TIME_MS else None
 
 
 def _dict(holder: Any, key: str) -> dict[str, Any]:
