@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import fcntl
 import html
 import io
@@ -198,7 +199,7 @@ class Demo:
             half = await stage.follow(sights, lambda sight: (sight.step or 0) >= KILL_AT_STEP)
             holder = workers[half.story["worker"]]
             other = next(part for part in workers.values() if part is not holder)
-            holder.process.kill()
+            send(holder.process, signal.SIGKILL)
             await holder.process.wait()
             dead, server = half.story["worker"], half.story["server"].rpartition("/")[2]
             stage.say()
@@ -246,15 +247,21 @@ class Demo:
         stage.say("[bold green]this prompt ran once[/]")
 
 
+def send(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    """Signal a process. Not by its own methods: those reap one that has just died, behind asyncio's back."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process.pid, number)
+
+
 async def stop_process(process: asyncio.subprocess.Process) -> None:
     """Ask a process to end, and end it where it doesn't within `STOP_S` seconds."""
     if process.returncode is not None:
         return
-    process.terminate()
+    send(process, signal.SIGTERM)
     try:
         await asyncio.wait_for(process.wait(), STOP_S)
     except TimeoutError:
-        process.kill()
+        send(process, signal.SIGKILL)
         await process.wait()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 PAGE = 200
 """Jobs asked for at a time: the API's most."""
+
+_WIDE = 130
+"""Columns of a terminal that show every column of a list."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JobIds = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of jobs.", show_default=False)]
@@ -61,7 +65,7 @@ async def _list(states: list[str], limit: int, as_json: bool) -> Exit:
         print_json({"jobs": found, "next_cursor": cursor})
     else:
         columns = ("id", "status", "created_at", "completed_at", "attempts", "takeovers", "resubmits", "error_code")
-        print_rows(columns, found)
+        print_rows(columns, found, narrow=("id", "status", "created_at", "error_code"))
     return Exit.OK
 
 
@@ -173,16 +177,28 @@ async def _cancel(job_ids: list[str], as_json: bool) -> Exit:
     return Exit.OK if all_stopped else Exit.NEGATIVE
 
 
-def print_rows(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-    """A table on a terminal; elsewhere one line a row, its cells separated by tabs, for other programs."""
-    cells = [["" if row.get(name) is None else str(row[name]) for name in columns] for row in rows]
-    if not sys.stdout.isatty():
-        for line in cells:
-            sys.stdout.write("\t".join(" ".join(cell.split()) for cell in line) + "\n")
-        return
-    from rich.console import Console
+def print_rows(columns: tuple[str, ...], rows: list[dict[str, Any]], *, narrow: tuple[str, ...] | None = None) -> None:
+    """A table on a terminal, `narrow` where that isn't wide; elsewhere a line a row with tabs, for other programs."""
+    if sys.stdout.isatty():
+        from rich.console import Console
 
-    Console().print(_table(columns, cells))
+        console = Console()
+        if console.width < _WIDE:
+            columns = narrow or columns
+        console.print(_table(columns, [[_for_people(name, row.get(name)) for name in columns] for row in rows]))
+        return
+    for row in rows:
+        cells = ("" if row.get(name) is None else str(row[name]) for name in columns)
+        sys.stdout.write("\t".join(" ".join(cell.split()) for cell in cells) + "\n")
+
+
+def _for_people(name: str, value: Any) -> str:
+    """A cell of a table: times are those of the reader's own clock, to the second."""
+    if value is None:
+        return ""
+    if name.endswith("_at"):
+        return datetime.fromisoformat(value).astimezone().strftime("%m-%d %H:%M:%S")
+    return str(value)
 
 
 def _table(columns: tuple[str, ...], cells: list[list[str]]) -> Table:
@@ -192,7 +208,9 @@ def _table(columns: tuple[str, ...], cells: list[list[str]]) -> Table:
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for number, name in enumerate(columns):
-        table.add_column(name.removesuffix("_at").replace("_", " "), no_wrap=number == 0, overflow="fold")
+        table.add_column(
+            name.removesuffix("_at").replace("_", " "), no_wrap=number == 0 or name.endswith("_at"), overflow="fold"
+        )
     for line in cells:
         table.add_row(*map(Text, line))
     return table
