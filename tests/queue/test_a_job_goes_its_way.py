@@ -152,6 +152,36 @@ async def test_one_open_submit_per_job(bench: Bench) -> None:
         await ledger.intent(hold, submit=uuid4(), server_id=server, boot=None, slots=2)
 
 
+async def test_an_intent_sent_again_finds_itself_in_the_last_slot_and_beside_a_cancel(bench: Bench) -> None:
+    server = await bench.server(slots=1)
+    job = await bench.enqueue()
+    [hold] = await bench.claim("w1", server)
+    ledger = await bench.worker("w1")
+    submit = uuid4()
+    first = await ledger.intent(hold, submit=submit, server_id=server, boot=None, slots=1)
+    assert await ledger.intent(hold, submit=submit, server_id=server, boot=None, slots=1) == first
+    await bench.queue.cancel(job)
+    assert await ledger.intent(hold, submit=submit, server_id=server, boot=None, slots=1) == first
+    await bench.let_leases_run_out()
+    await bench.sweeps.rescue()
+    with pytest.raises(LeaseLost):
+        await ledger.intent(hold, submit=submit, server_id=server, boot=None, slots=1)
+
+
+async def test_a_write_that_changed_nothing_moves_no_deadline(bench: Bench) -> None:
+    server = await bench.server(slots=1)
+    await bench.enqueue()
+    await bench.enqueue()
+    [hold] = await bench.claim("w1", server)
+    [other] = await bench.claim("w1", server)
+    ledger = await bench.worker("w1")
+    await ledger.intent(hold, submit=uuid4(), server_id=server, boot=None, slots=1)
+    until = other.deadline
+    with pytest.raises(SlotTaken):
+        await ledger.intent(other, submit=uuid4(), server_id=server, boot=None, slots=1)
+    assert other.deadline == until
+
+
 async def test_cancel_before_the_intent_is_final(bench: Bench) -> None:
     server = await bench.server()
     job = await bench.enqueue()

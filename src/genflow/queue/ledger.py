@@ -71,15 +71,16 @@ class Ledger:
 
     async def _fenced(self, name: str, hold: Hold, params: Mapping[str, Any]) -> Row:
         """Run a fenced statement that answers one row while the job is held, and none when it is not."""
+        asked_at = boottime()
         rows = await self._send(name, hold, params)
         if not rows:
             raise await self._why_not_held(hold)
+        hold.renewed(asked_at)
         return rows[0]
 
     async def _send(self, name: str, hold: Hold, params: Mapping[str, Any]) -> list[Row]:
         if hold.lost:
             raise LeaseLost(hold.job_id)
-        asked_at = boottime()
         fence = {
             "job": hold.job_id,
             "token": hold.token,
@@ -87,10 +88,7 @@ class Ledger:
             "lease_s": self._timing.lease_s,
             "retention_s": self._retention_s,
         }
-        rows = await self._writer.write(name, {**fence, **params})
-        if rows:
-            hold.renewed(asked_at)
-        return rows
+        return await self._writer.write(name, {**fence, **params})
 
     async def _why_not_held(self, hold: Hold) -> NotHeld:
         rows = await self._writer.write("why_not_held", {"job": hold.job_id})
@@ -125,17 +123,18 @@ class Ledger:
 
     async def intent(self, hold: Hold, *, submit: UUID, server_id: int, boot: UUID | None, slots: int) -> Intent:
         """Write the submit down. Raises SlotTaken, StartByPassed, or JobCanceled where a cancel came first."""
+        params = {"submit": submit, "server": server_id, "boot": boot, "slots": slots}
+        asked_at = boottime()
         try:
-            rows = await self._send(
-                "intent", hold, {"submit": submit, "server": server_id, "boot": boot, "slots": slots}
-            )
+            row = (await self._send("intent", hold, params))[0]
         except pg.UniqueViolation:
-            written = await self._writer.write("submit_by_uuid", {"submit": submit})
-            if written:
-                return Intent(written[0]["no"], written[0]["attempt"])
-            raise SlotTaken from None
-        row = rows[0]
+            row = {"held": True, "no": None}
+        if row["no"] is None:
+            # Sent again after a lost commit, it met itself: its own slot taken, or a cancel that came since.
+            written = await self._send("submit_by_uuid", hold, {"submit": submit})
+            row = written[0] if written else row
         if row["no"] is not None:
+            hold.renewed(asked_at)
             return Intent(row["no"], row["attempt"])
         if row["held"]:
             raise SlotTaken
