@@ -11,7 +11,7 @@ from genflow.errors import GenflowError
 from genflow.failures import Policy, failure
 from genflow.jobs import State, Status, SubmitState
 from genflow.protocol import HistoryEntry
-from genflow.queue import JobCanceled, LeaseLost, SlotTaken, StartByPassed
+from genflow.queue import JobCanceled, LeaseLost, Registry, SlotTaken, StartByPassed
 from genflow.queue.queue import KeyInUse, QueueFull, retry_after_s
 from genflow.queue.records import NewJob, StoredOutput
 from tests.queue.conftest import Bench
@@ -457,6 +457,45 @@ async def test_a_run_counts_as_doubled_only_beside_another(bench: Bench) -> None
     await ledger.close_submit(hold, intent.no, SubmitState.REFUSED, reason="unknown", doubtful=True)
     await bench.sweeps.count_run(job, submit)
     assert (await bench.row(job))["doubled"] == 0
+
+
+async def test_a_late_run_counts_beside_the_next_attempts_and_not_beside_a_failed_one(bench: Bench) -> None:
+    server = await bench.server()
+    job = await bench.enqueue()
+    submits = []
+    for ending in ("failed", "in doubt", "succeeded"):
+        [hold] = await bench.claim("w1", server)
+        ledger = await bench.worker("w1")
+        submits.append(uuid4())
+        intent = await ledger.intent(hold, submit=submits[-1], server_id=server, boot=None, slots=2)
+        if ending == "succeeded":
+            await ledger.run_ended(hold, intent.no, ENTRY)
+            continue
+        await ledger.end_attempt(
+            hold,
+            state=State.QUEUED,
+            no=intent.no,
+            submit_state=SubmitState.ENDED if ending == "failed" else SubmitState.REFUSED,
+            executed=ending == "failed",
+            doubtful=ending == "in doubt",
+            failure=failure("submit_unknown", "x"),
+        )
+    assert [s["attempt"] for s in await bench.rows("select attempt from genflow.submits order by no")] == [1, 2, 3]
+    await bench.sweeps.count_run(job, submits[1])
+    assert (await bench.row(job))["doubled"] == 1
+    await bench.rows("update genflow.submits set executed = no = 1 returning 1")
+    await bench.sweeps.count_run(job, submits[1])
+    assert (await bench.row(job))["doubled"] == 1, "the failed run before it was meant"
+
+
+async def test_what_is_recorded_under_an_id_of_its_own_may_be_sent_twice(bench: Bench) -> None:
+    worker, asset = uuid4(), uuid4()
+    upload = {"hash": b"h" * 32, "sha256": b"s", "size": 1, "name": "n", "type": "image", "content_type": "image/png"}
+    for _ in range(2):
+        await Registry(bench.writer, worker).register_worker(name="w", host="h", version="0")
+        ids = await bench.writer.write("create_upload", upload | {"asset": asset, "tenant": 1, "retention_s": 60.0})
+        assert [row["id"] for row in ids] == [asset]
+    assert len(await bench.rows("select 1 from genflow.workers")) == 1
 
 
 async def test_a_blob_that_is_being_deleted_is_refused(bench: Bench) -> None:

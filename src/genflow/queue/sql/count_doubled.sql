@@ -1,4 +1,5 @@
--- A submit that was given up did run: mark it, and count a doubled run on the job where another of the same attempt ran.
+-- A submit that was given up did run: mark it, and count a doubled run on the job where another ran in its place, in the
+-- same attempt or in one that it led to. A failed run before it is no such: its retry was meant.
 -- Locks: the job's row, then the submit's. Index: jobs_pkey, submits_uuid_key.
 with job as materialized (
     select id
@@ -17,5 +18,6 @@ set doubled = j.doubled + 1
 from ran
 where j.id = ran.job_id and exists (
     select 1 from genflow.submits as other
-    where other.job_id = ran.job_id and other.attempt = ran.attempt and other.no <> ran.no and other.executed)
+    where other.job_id = ran.job_id and other.executed
+      and (other.no > ran.no or (other.no < ran.no and other.attempt = ran.attempt)))
 returning j.doubled
