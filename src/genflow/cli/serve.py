@@ -12,12 +12,11 @@ from typing import Annotated, Any
 
 import typer
 
+from genflow.cli.exits import Exit
 from genflow.cli.options import API, SHARED, WORKER, with_settings
 from genflow.errors import GenflowError
 from genflow.settings import Settings
 
-UNREACHABLE = 4
-"""Exit status: a service that is needed can't be reached."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON line when ready.")]
 
@@ -30,7 +29,7 @@ def run(process: Coroutine[Any, Any, None]) -> None:
         uvloop.run(process)
     except GenflowError as error:
         typer.echo(f"genflow: {error.message} [{error.code}]", err=True)
-        raise typer.Exit(UNREACHABLE) from None
+        raise typer.Exit(Exit.UNREACHABLE) from None
 
 
 def say(as_json: bool, text: str, **ready: Any) -> None:
