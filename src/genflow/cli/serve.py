@@ -17,7 +17,6 @@ from genflow.cli.options import API, SHARED, WORKER, with_settings
 from genflow.errors import GenflowError
 from genflow.settings import Settings
 
-
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON line when ready.")]
 
 
