@@ -58,6 +58,16 @@ async def test_every_connection_commits_by_itself_and_waits_for_nothing_for_ever
     assert_nothing_left(database)
 
 
+async def test_a_host_that_vanishes_is_given_up_within_half_a_minute(database: str) -> None:
+    conninfo = psycopg.conninfo.make_conninfo(database, keepalives_count=2)
+    async with await open_pool(conninfo, 1, 1) as pool, pool.connection() as connection:
+        told = connection.info.get_parameters()
+    waited = int(told["keepalives_idle"]) + int(told["keepalives_interval"]) * int(told["keepalives_count"])
+    assert waited <= 30
+    assert told["keepalives_count"] == "2", "what the connection string says stands"
+    assert 0 < int(told["tcp_user_timeout"]) <= 30_000
+
+
 async def test_who_waits_too_long_for_a_connection_is_told(database: str) -> None:
     async with await open_pool(database, 1, 1, timeout_s=0.3) as pool, pool.connection():
         with pytest.raises(PoolTimeout):

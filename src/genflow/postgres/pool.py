@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 import structlog
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
@@ -27,6 +28,15 @@ Pool = AsyncConnectionPool[psycopg.AsyncConnection[DictRow]]
 LOCK_TIMEOUT_S = 10.0
 IDLE_IN_TRANSACTION_MS = 30_000
 MAX_WAITING = 1_000  # callers that wait for a connection; past it psycopg_pool.TooManyRequests
+_GONE_AFTER = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+"""Seconds, and the last in milliseconds, until a host that vanished without a word is given up: the system's own two
+hours would hold a heartbeat on a dead connection for that long. The connection string may say otherwise."""
 _PAUSE_S = 0.5
 _RECONNECT_S = 2.0  # then the tries start anew: in a long outage psycopg's pauses would double without a bound
 
@@ -61,7 +71,12 @@ async def open_pool(
     pool: Pool = AsyncConnectionPool(
         conninfo,
         connection_class=psycopg.AsyncConnection[DictRow],
-        kwargs={"autocommit": True, "prepare_threshold": None, "row_factory": dict_row, "connect_timeout": 10},
+        kwargs={
+            "autocommit": True,
+            "prepare_threshold": None,
+            "row_factory": dict_row,
+            **{name: value for name, value in _GONE_AFTER.items() if name not in conninfo_to_dict(conninfo)},
+        },
         min_size=min_size,
         max_size=max_size,
         configure=configure,
