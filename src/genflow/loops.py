@@ -33,6 +33,7 @@ class Loop:
         self._work = work
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._ending = False
 
     def start(self) -> None:
         """Begin, with a first call at once."""
@@ -48,8 +49,16 @@ class Loop:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
+    async def end(self, within_s: float) -> None:
+        """End once the present call of `work` is over, or cut it off after `within_s` seconds."""
+        self._ending = True
+        self._woken.set()
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=within_s)
+        await self.stop()
+
     async def _run(self) -> None:
-        while True:
+        while not self._ending:
             self._woken.clear()
             try:
                 await self._work()

@@ -34,3 +34,52 @@ async def test_waiting_for_an_event_has_an_end() -> None:
     event.set()
     assert await happens(event, 0.0)
     assert await happens(event, 60.0)
+
+
+class Slow:
+    """Work that takes until it is let go."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.let_go = asyncio.Event()
+        self.done = 0
+
+    async def __call__(self) -> None:
+        self.begun.set()
+        await self.let_go.wait()
+        self.done += 1
+
+
+async def test_an_end_waits_for_the_present_call_and_lets_no_other_begin() -> None:
+    work = Slow()
+    loop = Loop("slow", 0.01, work)
+    loop.start()
+    await work.begun.wait()
+    ending = asyncio.create_task(loop.end(30))
+    loop.wake()
+    done, _ = await asyncio.wait({ending}, timeout=0.05)
+    assert not done
+    work.let_go.set()
+    await ending
+    assert work.done == 1
+
+
+async def test_an_end_cuts_off_what_takes_too_long() -> None:
+    work = Slow()
+    loop = Loop("slow", 0.01, work)
+    loop.start()
+    await work.begun.wait()
+    await loop.end(0.02)
+    work.let_go.set()
+    await asyncio.sleep(0)
+    assert work.done == 0
+
+
+async def test_an_end_of_a_resting_loop_calls_nothing() -> None:
+    work = Slow()
+    work.let_go.set()
+    loop = Loop("slow", 600, work)
+    loop.start()
+    await work.begun.wait()
+    await loop.end(30)
+    assert work.done == 1

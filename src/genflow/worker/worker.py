@@ -65,7 +65,8 @@ class Worker:
         """
         self._draining = True
         await self._hints.stop()
-        await self._claims.stop()
+        # Cut off, a claim that Postgres has committed would be a job that nobody works on until its lease runs out.
+        await self._claims.end(self._tools.timing.lease_s)
         await self._idle_within(grace_s)
         for run in list(self._runs.values()):
             run.ask_leave(how)
@@ -87,6 +88,8 @@ class Worker:
     @property
     def _room(self) -> int:
         """How many more jobs this process may hold."""
+        if self._draining:
+            return 0
         limit = self._max_in_flight or sum(server.slots for server in self._fleet.servers)
         return limit - len(self._runs)
 
