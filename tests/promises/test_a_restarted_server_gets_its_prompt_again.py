@@ -10,14 +10,11 @@ from tests.support.service import LEASE_S, Service, small_workflow
 
 
 async def test_the_same_id_is_queued_again_at_most_max_resubmits_times(genflow: Service) -> None:
-    """What ran and what was pending comes back; a server that forgets for ever makes a dead letter.
-
-    Without a socket and with quick probes, the worker's probe knows of the new boot long before its poll is lost.
-    """
+    """What ran and what was pending comes back; a server that forgets for ever makes a dead letter."""
     [sim] = await genflow.simulate()
-    await sim.knobs(hold=2, socket_refused=True)
+    await sim.knobs(hold=2)
     await genflow.api(max_resubmits=1)
-    await genflow.worker(probe_s=0.1)
+    await genflow.worker()
     running = await genflow.submit()
     await sim.wait("held", running)
     pending = await genflow.submit(small_workflow(color=1))
@@ -35,7 +32,6 @@ async def test_the_same_id_is_queued_again_at_most_max_resubmits_times(genflow: 
         assert [submit["state"] for submit in story["submits"]] == ["lost", "ended"]
         assert [attempt["outcome"] for attempt in story["attempts"]] == ["succeeded"]
     assert await genflow.book(running) == {"posts": 2, "executions": 2, "interruptions": 0}
-    assert await _standing(genflow) == [(1, None)], "a plain restart is no reason to distrust a server"
 
     await sim.knobs(hold=2)
     job = await genflow.submit(small_workflow(color=2))
@@ -49,6 +45,26 @@ async def test_the_same_id_is_queued_again_at_most_max_resubmits_times(genflow: 
     story = await genflow.story(job)
     assert [submit["state"] for submit in story["submits"]] == ["lost", "lost"]
     assert await genflow.book(job) == {"posts": 2, "executions": 2, "interruptions": 0}
+
+
+async def test_also_where_its_worker_died_with_it(genflow: Service) -> None:
+    """The next worker never saw the boot that the prompt went to; a restart is no reason to distrust the server."""
+    [sim] = await genflow.simulate()
+    await sim.knobs(hold=2)
+    await genflow.api()
+    first = await genflow.worker("first")
+    job = await genflow.submit()
+    await sim.wait("held", job)
+    await genflow.has(job, status="running")
+    await first.kill()
+    await sim.knobs(release=True, restart=0)
+    await sim.restarted()
+    await genflow.worker("second")
+    await genflow.succeeded(job)
+    story = await genflow.story(job)
+    assert (story["resubmits"], story["attempts_spent"], story["takeovers"]) == (1, 1, 1)
+    assert [submit["state"] for submit in story["submits"]] == ["lost", "ended"]
+    assert await genflow.sql("select state, reason from genflow.servers") == [(1, None)]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +101,3 @@ async def test_a_server_that_is_away_for_long_costs_no_attempt(
         assert (await genflow.book(job))["posts"] == 1 + story["resubmits"]
     assert await genflow.book(there[0]) == {"posts": 1 + resubmits, "executions": 1 + resubmits, "interruptions": 0}
     assert worker.said("server_down")
-
-
-async def _standing(genflow: Service) -> list[tuple[Any, ...]]:
-    return await genflow.sql("select state, reason from genflow.servers")

@@ -8,6 +8,8 @@ import pytest
 
 from tests.support.service import Service, small_workflow, until
 
+CANCELS = ("canceling", "canceled")
+"""What a cancel shows of a job with a living holder: it may be over before the answer is written."""
 PATIENT = 30.0
 """A lease that no frozen moment of a loaded machine outlasts."""
 
@@ -28,10 +30,10 @@ async def test_wherever_it_stands_and_no_neighbour_is_harmed(genflow: Service, s
     other = await sim.prompt_of_another_client()
 
     assert await genflow.cancel(queued) == "canceled", "nothing of it is out: canceled here and now"
-    assert await genflow.cancel(pending) == "canceling"
-    assert await genflow.cancel(pending) in ("canceling", "canceled")
+    assert await genflow.cancel(pending) in CANCELS
+    assert await genflow.cancel(pending) in CANCELS
     assert (await genflow.canceled(pending))["attempts_spent"] == 0
-    assert await genflow.cancel(running) == "canceling"
+    assert await genflow.cancel(running) in CANCELS
     story = await genflow.canceled(running)
     assert (story["attempts_spent"], story["submits"][0]["stop_reason"]) == (0, "cancel")
     assert await genflow.cancel(running) == "canceled"
