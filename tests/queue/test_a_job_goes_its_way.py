@@ -139,6 +139,25 @@ async def test_slots_hold_across_workers(bench: Bench) -> None:
     assert await bench.claim("w3", server, limit=2) == [], "no claim while the server's slots are in use"
 
 
+async def test_a_quarantine_holds_at_once_for_every_worker(bench: Bench) -> None:
+    server, other = await bench.server("a"), await bench.server("b")
+    job = await bench.enqueue()
+    await bench.enqueue()
+    [following] = await bench.claim("w1", server)
+    ledger = await bench.worker("w1")
+    await ledger.intent(following, submit=uuid4(), server_id=server, boot=None, slots=2)
+    [hold] = await bench.claim("w1", server)
+    await Registry(bench.writer, following.worker_id).quarantine(server, "CUDA fault", seconds=60.0)
+    with pytest.raises(SlotTaken):
+        await ledger.intent(hold, submit=uuid4(), server_id=server, boot=None, slots=2)
+    await ledger.release(hold)
+    await ledger.release(following)
+    assert await bench.claim("w2", server) == []
+    second = await bench.worker("w2")
+    assert [claim.job_id for claim, _ in await second.claim_bound([server], 5)] == [job], "what runs there is followed"
+    assert len(await bench.claim("w2", other)) == 1
+
+
 async def test_one_open_submit_per_job(bench: Bench) -> None:
     server = await bench.server()
     await bench.enqueue()

@@ -25,7 +25,7 @@ class StartByPassed(Exception):
 
 
 class SlotTaken(Exception):
-    """Every slot of the server is in use, or another worker took the same one at this instant."""
+    """The server has no slot for a new submit: all are in use, another took it just now, or it is quarantined."""
 
 
 @dataclass(slots=True)

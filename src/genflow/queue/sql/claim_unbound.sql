@@ -1,7 +1,9 @@
--- Claim jobs for one server, at most its free slots, counted here over all workers.
--- Locks: the claimed rows, skipping those of others. Index: jobs_claim, submits_slot.
+-- Claim jobs for one server, at most its free slots, counted here over all workers; none while it is quarantined or
+-- draining, whatever this worker's last probe of it said.
+-- Locks: the claimed rows, skipping those of others. Index: jobs_claim, submits_slot, servers_pkey.
 with free as (
-    select greatest(0, least(%(limit)s, %(slots)s - count(*)))::int as slots
+    select case when (select state from genflow.servers where id = %(server)s) = 1
+                then greatest(0, least(%(limit)s, %(slots)s - count(*)))::int else 0 end as slots
     from genflow.submits
     where server_id = %(server)s and state < 10
 ), picked as materialized (

@@ -1,7 +1,7 @@
 -- Write a submit down before anything leaves. Nothing is inserted where a cancel is asked, the start-by has passed, or
--- no slot of the server is free, or a chore is stopping an earlier submit of the job there; two that take one slot at
--- once meet in the unique index.
--- Locks: the job's row (fence). Index: jobs_pkey, submits_slot, submits_one_open.
+-- no slot of the server is free, the server is quarantined or draining, or a chore is stopping an earlier submit of the
+-- job there; two that take one slot at once meet in the unique index.
+-- Locks: the job's row (fence). Index: jobs_pkey, submits_slot, submits_one_open, servers_pkey.
 with held as materialized (
     select id, attempt, submit_no
     from genflow.jobs
@@ -13,6 +13,7 @@ with held as materialized (
     from generate_series(1, %(slots)s) as slot
     where not exists (
         select 1 from genflow.submits as u where u.server_id = %(server)s and u.slot = slot.slot and u.state < 10)
+      and (select v.state from genflow.servers as v where v.id = %(server)s) = 1
       and not exists (
         select 1 from genflow.chores as c
         where c.job_id = %(job)s and c.server_id = %(server)s and c.lease_until > genflow.clock())
