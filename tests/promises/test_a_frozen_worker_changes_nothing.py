@@ -122,3 +122,30 @@ async def test_woken_in_the_last_instructions(genflow: Service, woken: str) -> N
     assert story["attempts_spent"] == 1
     if woken == "after the end":
         assert (await genflow.sql("select state, attempt from genflow.jobs where id = %s", job)) == [(result, attempts)]
+
+
+async def test_woken_too_late_it_judges_no_server(genflow: Service) -> None:
+    """Frozen with a CUDA fault in hand: by now another worker has judged the server, and that is over and done."""
+    await genflow.simulate_pair(**QUICK)
+    for simulator in genflow.simulators:
+        await simulator.knobs(error="cuda")
+    await genflow.api(base_delay_ms=50)
+    first = await genflow.worker("first", failpoints="wait.before_commit=freeze", quarantine_s=0.5)
+    job = await genflow.submit_portrait()
+    await first.frozen()
+    for simulator in genflow.simulators:
+        await simulator.knobs(error=None)
+    await genflow.worker("second", quarantine_s=0.5)
+    await genflow.succeeded(job)
+    assert (await genflow.story(job))["attempts"][0]["code"] == "cuda_fault"
+
+    async def all_ready() -> bool:
+        return await genflow.sql("select distinct state from genflow.servers") == [(1,)]
+
+    await until(all_ready, "no server is in quarantine")
+    before = await genflow.traces(job)
+    first.thaw()
+    await until(lambda: first.said("not_held"), "the woken worker knows")
+    assert await first.stop() == 0
+    assert not first.said("server_quarantined")
+    assert await genflow.traces(job) == before

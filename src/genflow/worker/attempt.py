@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 import structlog
 
 from genflow import failpoints
-from genflow.comfy import ComfyError, OutputGone, ServerUnreachable, Withheld
+from genflow.comfy import ComfyError, OutputGone, ServerAnswered, ServerUnreachable, Withheld
 from genflow.errors import GenflowError
 from genflow.failures import Failure, Then, decide, failure, from_execution, from_reply
 from genflow.fleet import FleetServer
@@ -117,6 +117,10 @@ class Attempt:
             except Withheld:
                 await self._out.release()
             except ComfyError as error:
+                if isinstance(error, ServerAnswered) and error.status == 413:
+                    await self._out.refuse(
+                        failure("input_too_large", f"the server refuses an input of this size: {error}")
+                    )
                 self._tools.fleet.trouble(self._server, f"upload: {error}")
                 await self._out.release(SERVER_AWAY_S)
             except GenflowError as error:
@@ -231,7 +235,7 @@ class Attempt:
                     await self._out.fail(submit, from_reply(reply), state=SubmitState.REFUSED)
                 case Reply.REFUSED_IN_FRONT:
                     refused = from_reply(reply)
-                    await self._tools.fleet.quarantine(self._server, refused.quarantine or refused.message)
+                    await self._out.quarantine(refused.quarantine or refused.message)
                     await self._out.withdraw(submit, SERVER_AWAY_S, SubmitState.REFUSED)
                 case Reply.SETTLED_DOUBT | Reply.OPEN_DOUBT:
                     settle_s = 0.0 if reply.kind is Reply.SETTLED_DOUBT else self._tools.timing.settle_s
@@ -336,7 +340,7 @@ class Attempt:
         if restarted:
             lost = replace(lost, quarantine=None)
         elif lost.quarantine:
-            await self._tools.fleet.quarantine(self._server, lost.quarantine)
+            await self._out.quarantine(lost.quarantine)
         decision = decide(
             lost,
             self._work.policy,
@@ -367,7 +371,7 @@ class Attempt:
         if stopped.entry is not None and succeeded and told is None and reason is not StopReason.CANCEL:
             return await self._ended(submit, stopped.entry)
         if stopped.state is SubmitState.ABANDONED:
-            await self._tools.fleet.quarantine(self._server, "a run would not stop")
+            await self._out.quarantine("a run would not stop")
         ran = submit.executed or stopped.entry is not None
         if reason in (StopReason.CANCEL, StopReason.SHUTDOWN, StopReason.NEIGHBOUR):
             state = State.CANCELED if reason is StopReason.CANCEL else State.QUEUED

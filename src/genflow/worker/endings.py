@@ -64,7 +64,7 @@ class Endings:
             oom_seen=self._work.oom_attempts > 0,
         )
         if decision.failure.quarantine:
-            await self._tools.fleet.quarantine(self._server, decision.failure.quarantine)
+            await self.quarantine(decision.failure.quarantine)
         after = State.FAILED
         if decision.then is not Then.DEAD:
             after = State.WAITING if decision.delay_s > 0 else State.QUEUED
@@ -85,6 +85,17 @@ class Endings:
             doubtful=doubtful,
             delay_s=decision.delay_s,
         )
+
+    async def refuse(self, told: Failure) -> NoReturn:
+        """The job can't be run as it is, and nothing of it was submitted: a dead letter, and no attempt spent."""
+        self._log.warning("refused", code=told.code)
+        await self._tools.ledger.end_attempt(self._run.hold, state=State.FAILED, no=None, failure=told, spend=False)
+        raise GivenAway
+
+    async def quarantine(self, reason: str) -> None:
+        """Keep new work from the server, as the job's holder: a lease that is lost judges nobody (raises LeaseLost)."""
+        await self._tools.ledger.renew(self._run.hold)
+        await self._tools.fleet.quarantine(self._server, reason)
 
     async def withdraw(
         self, submit: Open, delay_s: float = 0.0, state: SubmitState = SubmitState.WITHDRAWN
