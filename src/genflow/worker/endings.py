@@ -97,12 +97,6 @@ class Endings:
         await self._tools.ledger.renew(self._run.hold)
         await self._tools.fleet.quarantine(self._server, reason)
 
-    async def refuse(self, told: Failure) -> NoReturn:
-        """The job can't be run as it is, and nothing of it was submitted: a dead letter, and no attempt spent."""
-        self._log.warning("refused", code=told.code)
-        await self._tools.ledger.end_attempt(self._run.hold, state=State.FAILED, no=None, failure=told, spend=False)
-        raise GivenAway
-
     async def withdraw(
         self, submit: Open, delay_s: float = 0.0, state: SubmitState = SubmitState.WITHDRAWN
     ) -> NoReturn:
