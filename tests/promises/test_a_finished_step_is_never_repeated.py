@@ -108,8 +108,3 @@ async def test_after_a_kill_of_the_api(genflow: Service, name: str) -> None:
     await genflow.succeeded(job)
     assert await genflow.sql("select id from genflow.jobs") == [(job,)]
     assert await genflow.book(job) == {"posts": 1, "executions": 1, "interruptions": 0}
-
-
-def test_every_failpoint_is_looped_over() -> None:
-    assert {*OF_A_WORKER, *OF_THE_API} == set(FAILPOINTS)
-    assert set(ASKED_AGAIN) <= set(OF_A_WORKER)
