@@ -14,7 +14,7 @@ import structlog
 
 from genflow.fleet import Fleet, FleetServer
 from genflow.loops import Loop, happens
-from genflow.queue import Hold, Ledger
+from genflow.queue import Hold, Ledger, NotHeld
 from genflow.queue.records import Claim
 from genflow.worker.attempt import Attempt
 from genflow.worker.hints import Hints
@@ -22,6 +22,9 @@ from genflow.worker.run import JobRun
 from genflow.worker.tools import Tools
 
 log = structlog.get_logger()
+
+HAND_OVER_S = 5.0
+"""Seconds for giving back what was cut off at the very end."""
 
 
 class Worker:
@@ -61,7 +64,7 @@ class Worker:
         """Claim no more, give the running jobs `grace_s` seconds, then hand them over or interrupt them.
 
         Returns once no task of any job is left; a POST in the air is always waited for. What still stands after a
-        further lease is left to its lease.
+        further lease, such as a long upload, is cut off and handed over.
         """
         self._draining = True
         await self._hints.stop()
@@ -72,13 +75,23 @@ class Worker:
             run.ask_leave(how)
         extra_s = self._tools.stop_grace_s if how == "interrupt" else 0.0
         if not await self._idle_within(self._tools.timing.lease_s + extra_s):
-            log.warning("left_to_their_leases", jobs=[str(job) for job in self._runs])
+            log.warning("cut_off", jobs=[str(job) for job in self._runs])
+        cut_off = list(self._runs.values())
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(self._hand_over(run) for run in cut_off))
         await self._beats.stop()
         self._live_task.cancel()
         await asyncio.gather(self._live_task, return_exceptions=True)
+
+    async def _hand_over(self, run: JobRun) -> None:
+        """Give back a job whose task was cut off; where the database is away, its lease runs out instead."""
+        try:
+            async with asyncio.timeout(HAND_OVER_S):
+                await self._tools.ledger.release(run.hold, handed_over=True)
+        except (NotHeld, TimeoutError):
+            log.info("left_to_its_lease", job=str(run.hold.job_id))
 
     async def _idle_within(self, seconds: float) -> bool:
         return await happens(self._idle, seconds)
