@@ -20,6 +20,7 @@ from genflow.postgres.connect import database
 from genflow.postgres.migrations import migrate
 from genflow.postgres.pool import Pool, open_pool
 from genflow.queue import DirectWriter, Ledger, Queue, Registry, Sweeps
+from genflow.queue.writer import OUTAGE
 from genflow.settings import Settings
 from genflow.storage.local import LocalStore
 from genflow.telemetry import configure_logs
@@ -33,6 +34,8 @@ log = structlog.get_logger()
 
 API_CONNECTIONS = 8
 WORKER_CONNECTIONS = 8
+GOODBYE_S = 5.0
+"""Seconds that an ending worker tries to take itself off the list, which goes by when it was last seen anyway."""
 
 
 def prepare(settings: Settings) -> None:
@@ -150,7 +153,7 @@ async def run_worker(settings: Settings, conninfo: str) -> AsyncIterator[tuple[U
         writer = DirectWriter(pool)
         registry = Registry(writer, worker_id)
         await registry.register_worker(name=settings.instance, host=socket.gethostname(), version=__version__)
-        stack.push_async_callback(registry.forget_worker)
+        stack.push_async_callback(_leave_the_list, pool, worker_id)
         fleet = Fleet(
             registry,
             session,
@@ -190,6 +193,13 @@ async def run_worker(settings: Settings, conninfo: str) -> AsyncIterator[tuple[U
         finally:
             await upkeep.stop()
             await worker.stop(grace_s=settings.grace_s, how=settings.on_grace)
+
+
+async def _leave_the_list(pool: Pool, worker_id: UUID) -> None:
+    try:
+        await Registry(DirectWriter(pool, patience_s=GOODBYE_S), worker_id).forget_worker()
+    except OUTAGE:
+        log.warning("left_without_a_word", worker=str(worker_id))
 
 
 async def until_stopped(second: Callable[[], None]) -> asyncio.Event:

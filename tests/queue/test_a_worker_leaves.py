@@ -10,6 +10,7 @@ from uuid import uuid4
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from genflow.app import run_worker
 from genflow.comfy import open_session
 from genflow.failures import Policy
 from genflow.fleet import Fleet
@@ -17,11 +18,13 @@ from genflow.jobs import State
 from genflow.protocol import Timing
 from genflow.queue import Ledger, Registry
 from genflow.queue.records import NewJob
+from genflow.settings import Settings
 from genflow.storage.local import LocalStore
 from genflow.worker import Worker
 from genflow.worker.progress import LiveProgress
 from genflow.worker.tools import Tools
 from tests.queue.conftest import Bench
+from tests.support.relay import relayed
 
 WORKFLOW = '{"1": {"class_type": "LoadImage", "inputs": {"image": "a.png"}}}'
 LEASE_S = 0.6
@@ -100,3 +103,9 @@ async def test_what_a_leaving_worker_cuts_off_is_handed_over(bench: Bench, tmp_p
     row = await bench.row(job.id)
     assert (row["state"], row["worker_id"], row["server_id"]) == (State.QUEUED, None, None)
     assert (row["moved"], row["takeovers"]) == (1, 0), "a hand-over is no death"
+
+
+async def test_a_worker_leaves_though_the_database_is_away(database: str, tmp_path: Path) -> None:
+    settings = Settings(data=tmp_path, lease=LEASE_S, grace_s=0.0, health_port=0)
+    async with relayed(database) as (conninfo, relay), asyncio.timeout(60), run_worker(settings, conninfo):
+        relay.cut()
