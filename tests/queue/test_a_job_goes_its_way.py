@@ -402,6 +402,25 @@ async def test_a_live_job_outlasts_its_retention(bench: Bench) -> None:
     assert await bench.queue.view(job) is None, "a finished one past its time is gone"
 
 
+async def test_a_job_that_a_sweep_ends_is_kept_from_its_end_on(bench: Bench) -> None:
+    server = await bench.server()
+    killer = await bench.enqueue(policy=Policy(max_takeovers=0))
+    await bench.claim("w1", server)
+    await bench.let_leases_run_out()
+    late = await bench.enqueue(start_by_s=1.0)
+    await bench.rows(
+        "update genflow.jobs set created_at = created_at - interval '2 h', expires_at = expires_at - interval '2 h',"
+        " start_by = start_by - interval '2 h' returning 1"
+    )
+    assert (await bench.sweeps.rescue(), await bench.sweeps.expire()) == (1, 1)
+    for job, status in ((killer, Status.FAILED), (late, Status.EXPIRED)):
+        view = await bench.queue.view(job)
+        assert view is not None, "its retention, one hour, begins with its end"
+        assert view.status is status
+        assert view.ended_at is not None
+        assert (view.expires_at - view.ended_at).total_seconds() == 3600
+
+
 async def test_an_input_deleted_meanwhile_is_named(bench: Bench) -> None:
     with pytest.raises(GenflowError) as refused:
         await bench.queue.enqueue(
