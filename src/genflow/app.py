@@ -104,7 +104,9 @@ async def run_api(settings: Settings, conninfo: str) -> AsyncIterator[str]:
     async with AsyncExitStack() as stack:
         pool = await stack.enter_async_context(await open_pool(conninfo, 2, API_CONNECTIONS))
         queue = Queue(pool, queue_limit=settings.queue_limit, retention_s=settings.retention_s)
-        upkeep = ApiUpkeep(Sweeps(DirectWriter(pool), lease_s=settings.lease))
+        upkeep = ApiUpkeep(
+            Sweeps(DirectWriter(pool), lease_s=settings.lease), collect_window_s=settings.collect_window_s
+        )
         listener = _listen(settings.host, settings.port)
         stack.callback(listener.close)
         app = create_app(queue, await open_store(settings, pool), settings, pool)
@@ -184,7 +186,9 @@ async def run_worker(settings: Settings, conninfo: str) -> AsyncIterator[tuple[U
             max_in_flight=settings.max_in_flight,
             claim_poll_s=settings.claim_poll_s,
         )
-        upkeep = WorkerUpkeep(Sweeps(writer, lease_s=timing.lease_s), fleet, timing)
+        upkeep = WorkerUpkeep(
+            Sweeps(writer, lease_s=timing.lease_s), fleet, timing, collect_window_s=settings.collect_window_s
+        )
         page = await stack.enter_async_context(health_page(fleet, host=settings.health_host, port=settings.health_port))
         await worker.start()
         upkeep.start()

@@ -361,6 +361,26 @@ async def test_a_cancel_on_an_unreachable_server_ends_after_a_while(bench: Bench
     assert await bench.sweeps.claim_chore([server]) is not None
 
 
+async def test_a_result_on_a_server_that_never_returns_is_given_up_after_its_window(bench: Bench) -> None:
+    server = await bench.server()
+    job = await bench.enqueue()
+    [hold] = await bench.claim("w1", server)
+    ledger = await bench.worker("w1")
+    intent = await ledger.intent(hold, submit=uuid4(), server_id=server, boot=None, slots=2)
+    await ledger.run_ended(hold, intent.no, ENTRY)
+    assert await bench.sweeps.uncollected(window_s=0.0, unseen_s=0.0) == 0, "its holder is at it"
+    await ledger.release(hold, collect_failed=True)
+    assert await bench.sweeps.uncollected(window_s=3600.0, unseen_s=60.0) == 0
+    await bench.rows("update genflow.submits set ended_at = genflow.clock() - interval '2 h' returning 1")
+    await bench.rows("update genflow.servers set last_seen_at = genflow.clock() returning 1")
+    assert await bench.sweeps.uncollected(window_s=3600.0, unseen_s=60.0) == 0, "a server that answers is asked"
+    await bench.rows("update genflow.servers set last_seen_at = genflow.clock() - interval '61 s' returning 1")
+    assert await bench.sweeps.uncollected(window_s=3600.0, unseen_s=60.0) == 1
+    row = await bench.row(job)
+    assert (row["state"], row["server_id"], row["error"]["code"]) == (State.FAILED, None, "output_unavailable")
+    assert [a["code"] for a in await bench.rows("select code from genflow.attempts")] == ["output_unavailable"]
+
+
 async def test_the_queue_refuses_past_its_limit_and_keeps_the_key_free(bench: Bench) -> None:
     queue = type(bench.queue)(bench.pool, queue_limit=2, retention_s=60.0)
     bench.queue = queue

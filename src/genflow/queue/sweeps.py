@@ -64,6 +64,25 @@ class Sweeps:
             log.warning("canceled_unreachable", job=str(row["id"]))
         return len(rows)
 
+    async def uncollected(self, *, window_s: float, unseen_s: float) -> int:
+        """Give up results whose server, unseen for `unseen_s`, stayed away for `window_s` seconds; how many."""
+        gone = failure("output_unavailable", f"its server stayed away for the {window_s:g} s that files are waited for")
+        rows = await self._writer.write(
+            "uncollected",
+            {
+                "window_s": window_s,
+                "unseen_s": unseen_s,
+                "limit": BATCH,
+                "class": gone.kind.value,
+                "code": gone.code,
+                "reason": gone.message,
+                "error": Json(error_of(gone)),
+            },
+        )
+        for row in rows:
+            log.warning("output_unavailable", job=str(row["id"]))
+        return len(rows)
+
     async def late_chores(self) -> int:
         """Have servers asked about prompts that left a worker after its lease was lost; how many."""
         return len(await self._writer.write("late_chores", {}))

@@ -10,21 +10,23 @@ from genflow.upkeep.chores import Chores
 
 EXPIRE_S = 2.0
 UNSEEN_S = 60.0
-"""Seconds without its server after which a cancel is taken as done."""
+"""Seconds without its server after which a cancel is taken as done, and a result past its window as lost."""
 DUE_S = 0.5
 CHORES_S = 1.0
 
 
 class ApiUpkeep:
-    """Loops of every process: expiry, cancels that nobody can carry out."""
+    """Loops of every process: expiry, cancels that nobody can carry out, results that nobody can fetch."""
 
-    def __init__(self, sweeps: Sweeps) -> None:
+    def __init__(self, sweeps: Sweeps, *, collect_window_s: float) -> None:
         self._sweeps = sweeps
+        self._collect_window_s = collect_window_s
         self._loops = [Loop("expire", EXPIRE_S, self._expire)]
 
     async def _expire(self) -> None:
         await self._sweeps.expire()
         await self._sweeps.cancel_unreachable(unseen_s=UNSEEN_S)
+        await self._sweeps.uncollected(window_s=self._collect_window_s, unseen_s=UNSEEN_S)
 
     def start(self) -> None:
         """Begin."""
@@ -40,8 +42,8 @@ class ApiUpkeep:
 class WorkerUpkeep(ApiUpkeep):
     """Loops of a worker: rescue every third of a lease, jobs whose back-off is over, chores of its servers."""
 
-    def __init__(self, sweeps: Sweeps, fleet: Fleet, timing: Timing) -> None:
-        super().__init__(sweeps)
+    def __init__(self, sweeps: Sweeps, fleet: Fleet, timing: Timing, *, collect_window_s: float) -> None:
+        super().__init__(sweeps, collect_window_s=collect_window_s)
         chores = Chores(sweeps, fleet)
         self._loops += [
             Loop("rescue", timing.lease_s / 3, self._rescue),
