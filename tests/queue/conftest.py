@@ -10,12 +10,19 @@ import pytest
 
 from genflow.failures import Policy
 from genflow.postgres.pool import Pool, open_pool
-from genflow.protocol import Timing
+from genflow.protocol import HistoryEntry, Timing
 from genflow.queue import DirectWriter, Hold, Ledger, Queue, Registry, Sweeps
-from genflow.queue.records import NewJob
+from genflow.queue.records import NewJob, StoredOutput
 from genflow.queue.writer import Row
 
 TIMING = Timing.from_lease(30.0)
+ENTRY = HistoryEntry("success", None, {"3": {"images": []}}, None, 1_000, 3_500, {})
+"""A run that ended well, in 2.5 s."""
+
+
+def output(name: str = "a.png") -> StoredOutput:
+    """An output of node 3, as if it had been stored."""
+    return StoredOutput(uuid4(), b"h" * 32, b"s" * 32, 12, "3", "images", 0, name, "image", "image/png")
 
 
 @dataclass

@@ -11,16 +11,10 @@ from genflow.errors import GenflowError
 from genflow.failures import Policy, failure
 from genflow.jobs import State, Status, SubmitState
 from genflow.protocol import HistoryEntry
-from genflow.queue import JobCanceled, LeaseLost, Registry, SlotTaken, StartByPassed
+from genflow.queue import JobCanceled, LeaseLost, Registry, SlotTaken
 from genflow.queue.queue import KeyInUse, QueueFull, retry_after_s
-from genflow.queue.records import NewJob, StoredOutput
-from tests.queue.conftest import Bench
-
-ENTRY = HistoryEntry("success", None, {"3": {"images": []}}, None, 1_000, 3_500, {})
-
-
-def output(name: str = "a.png") -> StoredOutput:
-    return StoredOutput(uuid4(), b"h" * 32, b"s" * 32, 12, "3", "images", 0, name, "image", "image/png")
+from genflow.queue.records import NewJob
+from tests.queue.conftest import ENTRY, Bench, output
 
 
 async def test_from_enqueue_to_succeeded(bench: Bench) -> None:
@@ -111,15 +105,6 @@ async def test_a_valid_lease_is_touched_by_nobody(bench: Bench) -> None:
     assert await bench.sweeps.rescue() == 0
 
 
-async def test_no_rescue_for_a_lease_after_postgres_started(bench: Bench) -> None:
-    server = await bench.server()
-    await bench.enqueue()
-    await bench.claim("w1", server)
-    await bench.let_leases_run_out()
-    assert await type(bench.sweeps)(bench.writer, lease_s=86_400.0).rescue() == 0
-    assert await bench.sweeps.rescue() == 1
-
-
 async def test_slots_hold_across_workers(bench: Bench) -> None:
     server = await bench.server(slots=2)
     for _ in range(4):
@@ -169,36 +154,6 @@ async def test_one_open_submit_per_job(bench: Bench) -> None:
     assert again == first, "the same intent sent twice, after a lost commit, is one submit"
     with pytest.raises(SlotTaken):
         await ledger.intent(hold, submit=uuid4(), server_id=server, boot=None, slots=2)
-
-
-async def test_an_intent_sent_again_finds_itself_in_the_last_slot_and_beside_a_cancel(bench: Bench) -> None:
-    server = await bench.server(slots=1)
-    job = await bench.enqueue()
-    [hold] = await bench.claim("w1", server)
-    ledger = await bench.worker("w1")
-    submit = uuid4()
-    first = await ledger.intent(hold, submit=submit, server_id=server, boot=None, slots=1)
-    assert await ledger.intent(hold, submit=submit, server_id=server, boot=None, slots=1) == first
-    await bench.queue.cancel(job)
-    assert await ledger.intent(hold, submit=submit, server_id=server, boot=None, slots=1) == first
-    await bench.let_leases_run_out()
-    await bench.sweeps.rescue()
-    with pytest.raises(LeaseLost):
-        await ledger.intent(hold, submit=submit, server_id=server, boot=None, slots=1)
-
-
-async def test_a_write_that_changed_nothing_moves_no_deadline(bench: Bench) -> None:
-    server = await bench.server(slots=1)
-    await bench.enqueue()
-    await bench.enqueue()
-    [hold] = await bench.claim("w1", server)
-    [other] = await bench.claim("w1", server)
-    ledger = await bench.worker("w1")
-    await ledger.intent(hold, submit=uuid4(), server_id=server, boot=None, slots=1)
-    until = other.deadline
-    with pytest.raises(SlotTaken):
-        await ledger.intent(other, submit=uuid4(), server_id=server, boot=None, slots=1)
-    assert other.deadline == until
 
 
 async def test_cancel_before_the_intent_is_final(bench: Bench) -> None:
@@ -303,84 +258,6 @@ async def test_release_with_an_open_submit_stays_bound(bench: Bench) -> None:
     assert work.open_submit.uuid == submit
 
 
-async def test_too_many_takeovers_are_a_dead_letter_with_a_stop_chore(bench: Bench) -> None:
-    server = await bench.server()
-    job = await bench.enqueue(policy=Policy(max_takeovers=1))
-    [hold] = await bench.claim("w1", server)
-    ledger = await bench.worker("w1")
-    submit = uuid4()
-    await ledger.intent(hold, submit=submit, server_id=server, boot=None, slots=2)
-    await bench.let_leases_run_out()
-    await bench.sweeps.rescue()
-    assert len(await (await bench.worker("w2")).claim_bound([server], 1)) == 1
-    await bench.let_leases_run_out()
-    await bench.sweeps.rescue()
-    row = await bench.row(job)
-    assert row["state"] == State.FAILED
-    assert row["error"]["code"] == "kills_its_workers"
-    chore = await bench.sweeps.claim_chore([server])
-    assert chore is not None
-    assert (chore.kind, chore.submit) == ("stop", submit)
-    assert await bench.sweeps.claim_chore([server]) is None, "a chore is leased"
-    await bench.sweeps.end_chore(chore)
-    assert await bench.rows("select 1 from genflow.chores") == []
-
-
-async def test_start_by_expires_a_job_only_before_any_run(bench: Bench) -> None:
-    server = await bench.server()
-    late = await bench.enqueue(start_by_s=1.0)
-    submitted = await bench.enqueue(start_by_s=3600.0)
-    await bench.rows("update genflow.jobs set start_by = genflow.clock() where id = %s returning 1", late)
-    [hold] = await bench.claim("w1", server, limit=5)
-    assert hold.job_id == submitted, "a late job is not claimed"
-    ledger = await bench.worker("w1")
-    await bench.rows("update genflow.jobs set start_by = genflow.clock() where id = %s returning 1", submitted)
-    with pytest.raises(StartByPassed):
-        await ledger.intent(hold, submit=uuid4(), server_id=server, boot=None, slots=2)
-    await bench.rows("update genflow.jobs set start_by = genflow.clock() + '1 h' where id = %s returning 1", submitted)
-    await ledger.intent(hold, submit=uuid4(), server_id=server, boot=None, slots=2)
-    await ledger.release(hold)
-    await bench.rows("update genflow.jobs set start_by = genflow.clock() where id = %s returning 1", submitted)
-    assert await bench.sweeps.expire() == 1
-    assert (await bench.row(late))["state"] == State.EXPIRED
-    assert (await bench.row(submitted))["state"] == State.QUEUED
-
-
-async def test_a_cancel_on_an_unreachable_server_ends_after_a_while(bench: Bench) -> None:
-    server = await bench.server()
-    job = await bench.enqueue()
-    [hold] = await bench.claim("w1", server)
-    ledger = await bench.worker("w1")
-    await ledger.intent(hold, submit=uuid4(), server_id=server, boot=None, slots=2)
-    await ledger.release(hold)
-    await bench.queue.cancel(job)
-    assert await bench.sweeps.cancel_unreachable(unseen_s=60.0) == 0
-    await bench.rows("update genflow.jobs set cancel_at = genflow.clock() - interval '61 s' returning 1")
-    assert await bench.sweeps.cancel_unreachable(unseen_s=60.0) == 1
-    assert (await bench.row(job))["state"] == State.CANCELED
-    assert await bench.sweeps.claim_chore([server]) is not None
-
-
-async def test_a_result_on_a_server_that_never_returns_is_given_up_after_its_window(bench: Bench) -> None:
-    server = await bench.server()
-    job = await bench.enqueue()
-    [hold] = await bench.claim("w1", server)
-    ledger = await bench.worker("w1")
-    intent = await ledger.intent(hold, submit=uuid4(), server_id=server, boot=None, slots=2)
-    await ledger.run_ended(hold, intent.no, ENTRY)
-    assert await bench.sweeps.uncollected(window_s=0.0, unseen_s=0.0) == 0, "its holder is at it"
-    await ledger.release(hold, collect_failed=True)
-    assert await bench.sweeps.uncollected(window_s=3600.0, unseen_s=60.0) == 0
-    await bench.rows("update genflow.submits set ended_at = genflow.clock() - interval '2 h' returning 1")
-    await bench.rows("update genflow.servers set last_seen_at = genflow.clock() returning 1")
-    assert await bench.sweeps.uncollected(window_s=3600.0, unseen_s=60.0) == 0, "a server that answers is asked"
-    await bench.rows("update genflow.servers set last_seen_at = genflow.clock() - interval '61 s' returning 1")
-    assert await bench.sweeps.uncollected(window_s=3600.0, unseen_s=60.0) == 1
-    row = await bench.row(job)
-    assert (row["state"], row["server_id"], row["error"]["code"]) == (State.FAILED, None, "output_unavailable")
-    assert [a["code"] for a in await bench.rows("select code from genflow.attempts")] == ["output_unavailable"]
-
-
 async def test_the_queue_refuses_past_its_limit_and_keeps_the_key_free(bench: Bench) -> None:
     queue = type(bench.queue)(bench.pool, queue_limit=2, retention_s=60.0)
     bench.queue = queue
@@ -422,25 +299,6 @@ async def test_a_live_job_outlasts_its_retention(bench: Bench) -> None:
     assert await bench.queue.view(job) is None, "a finished one past its time is gone"
 
 
-async def test_a_job_that_a_sweep_ends_is_kept_from_its_end_on(bench: Bench) -> None:
-    server = await bench.server()
-    killer = await bench.enqueue(policy=Policy(max_takeovers=0))
-    await bench.claim("w1", server)
-    await bench.let_leases_run_out()
-    late = await bench.enqueue(start_by_s=1.0)
-    await bench.rows(
-        "update genflow.jobs set created_at = created_at - interval '2 h', expires_at = expires_at - interval '2 h',"
-        " start_by = start_by - interval '2 h' returning 1"
-    )
-    assert (await bench.sweeps.rescue(), await bench.sweeps.expire()) == (1, 1)
-    for job, status in ((killer, Status.FAILED), (late, Status.EXPIRED)):
-        view = await bench.queue.view(job)
-        assert view is not None, "its retention, one hour, begins with its end"
-        assert view.status is status
-        assert view.ended_at is not None
-        assert (view.expires_at - view.ended_at).total_seconds() == 3600
-
-
 async def test_an_input_deleted_meanwhile_is_named(bench: Bench) -> None:
     with pytest.raises(GenflowError) as refused:
         await bench.queue.enqueue(
@@ -456,104 +314,6 @@ async def test_a_key_may_be_used_again_after_a_day(bench: Bench) -> None:
     await bench.enqueue(key="k")
     with pytest.raises(KeyInUse):
         await bench.enqueue(key="k")
-
-
-async def test_a_late_receipt_has_its_server_asked_once(bench: Bench) -> None:
-    server = await bench.server()
-    job = await bench.enqueue()
-    [hold] = await bench.claim("w1", server)
-    ledger = await bench.worker("w1")
-    submit = uuid4()
-    intent = await ledger.intent(hold, submit=submit, server_id=server, boot=None, slots=2)
-    await ledger.late_receipt(submit, 4.0)
-    assert await bench.sweeps.late_chores() == 0, "an open submit may still be found and followed"
-    await ledger.close_submit(hold, intent.no, SubmitState.REFUSED, reason="unknown", doubtful=True)
-    assert (await ledger.load(hold)).doubtful == {(server, None)}
-    assert await bench.sweeps.late_chores() == 1
-    assert await bench.sweeps.late_chores() == 0
-    assert await bench.sweeps.claim_chore([server]) is None, "its holder may submit there at any moment"
-    second = uuid4()
-    intent = await ledger.intent(hold, submit=second, server_id=server, boot=None, slots=2)
-    assert await bench.sweeps.claim_chore([server]) is None, "a call by job id would hit the open submit"
-    await ledger.run_ended(hold, intent.no, ENTRY)
-    await ledger.finish(hold, [output()])
-    chore = await bench.sweeps.claim_chore([server])
-    assert chore is not None
-    assert chore.payload == {"late": True, "number": 4}
-    await bench.sweeps.count_run(job, submit)
-    await bench.sweeps.count_run(job, submit)
-    assert (await bench.row(job))["doubled"] == 1, "once per submit"
-
-
-async def test_no_submit_while_a_chore_stops_an_earlier_one_there(bench: Bench) -> None:
-    server, other = await bench.server("a"), await bench.server("b")
-    await bench.enqueue()
-    [hold] = await bench.claim("w1", server)
-    ledger = await bench.worker("w1")
-    intent = await ledger.intent(hold, submit=uuid4(), server_id=server, boot=None, slots=2)
-    await ledger.end_attempt(
-        hold,
-        state=State.QUEUED,
-        no=intent.no,
-        submit_state=SubmitState.ABANDONED,
-        failure=failure("would_not_stop", "x"),
-    )
-    assert await bench.sweeps.claim_chore([server]) is not None
-    [again] = await bench.claim("w1", server)
-    with pytest.raises(SlotTaken):
-        await ledger.intent(again, submit=uuid4(), server_id=server, boot=None, slots=2)
-    await ledger.intent(again, submit=uuid4(), server_id=other, boot=None, slots=2)
-
-
-async def test_a_run_counts_as_doubled_only_beside_another(bench: Bench) -> None:
-    server = await bench.server()
-    job = await bench.enqueue()
-    [hold] = await bench.claim("w1", server)
-    ledger = await bench.worker("w1")
-    submit = uuid4()
-    intent = await ledger.intent(hold, submit=submit, server_id=server, boot=None, slots=2)
-    await ledger.close_submit(hold, intent.no, SubmitState.REFUSED, reason="unknown", doubtful=True)
-    await bench.sweeps.count_run(job, submit)
-    assert (await bench.row(job))["doubled"] == 0
-
-
-async def test_a_late_run_counts_beside_the_next_attempts_and_not_beside_a_failed_one(bench: Bench) -> None:
-    server = await bench.server()
-    job = await bench.enqueue()
-    submits = []
-    for ending in ("failed", "in doubt", "succeeded"):
-        [hold] = await bench.claim("w1", server)
-        ledger = await bench.worker("w1")
-        submits.append(uuid4())
-        intent = await ledger.intent(hold, submit=submits[-1], server_id=server, boot=None, slots=2)
-        if ending == "succeeded":
-            await ledger.run_ended(hold, intent.no, ENTRY)
-            continue
-        await ledger.end_attempt(
-            hold,
-            state=State.QUEUED,
-            no=intent.no,
-            submit_state=SubmitState.ENDED if ending == "failed" else SubmitState.REFUSED,
-            executed=ending == "failed",
-            doubtful=ending == "in doubt",
-            failure=failure("submit_unknown", "x"),
-        )
-    assert [s["attempt"] for s in await bench.rows("select attempt from genflow.submits order by no")] == [1, 2, 3]
-    await bench.sweeps.count_run(job, submits[1])
-    assert (await bench.row(job))["doubled"] == 1
-    await bench.rows("update genflow.submits set executed = no = 1 returning 1")
-    await bench.sweeps.count_run(job, submits[1])
-    assert (await bench.row(job))["doubled"] == 1, "the failed run before it was meant"
-
-
-async def test_what_is_recorded_under_an_id_of_its_own_may_be_sent_twice(bench: Bench) -> None:
-    worker, asset = uuid4(), uuid4()
-    upload = {"hash": b"h" * 32, "sha256": b"s", "size": 1, "name": "n", "type": "image", "content_type": "image/png"}
-    for _ in range(2):
-        await Registry(bench.writer, worker).register_worker(name="w", host="h", version="0")
-        ids = await bench.writer.write("create_upload", upload | {"asset": asset, "tenant": 1, "retention_s": 60.0})
-        assert [row["id"] for row in ids] == [asset]
-    assert len(await bench.rows("select 1 from genflow.workers")) == 1
 
 
 async def test_a_blob_that_is_being_deleted_is_refused(bench: Bench) -> None:

@@ -13,13 +13,10 @@ import pytest
 
 from genflow.failures import failure
 from genflow.jobs import State, SubmitState
-from genflow.protocol import HistoryEntry
 from genflow.queue import Ledger
 from genflow.queue.statements import statement
 from genflow.queue.writer import Row
-from tests.queue.conftest import TIMING, Bench
-
-ENTRY = HistoryEntry("success", None, {"3": {"images": []}}, None, 1_000, 3_500, {})
+from tests.queue.conftest import ENTRY, TIMING, Bench
 
 
 class InTransaction:
