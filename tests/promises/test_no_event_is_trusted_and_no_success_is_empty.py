@@ -107,7 +107,7 @@ async def test_a_success_without_its_files_gets_one_forced_run_and_never_succeed
 async def test_a_forgotten_prompt_is_run_again_and_its_server_distrusted(genflow: Service, forgotten: str) -> None:
     """Somebody clears the history after the run, or the queue before it, while nobody looks; the server lives on."""
     here, there = await genflow.simulate_together(2)
-    await here.knobs(hold=2)
+    await here.knobs(hold=2, socket_refused=True)
     await genflow.api()
     worker = await genflow.worker(servers=[here], quarantine_s=600)
     blocking = await genflow.submit()
