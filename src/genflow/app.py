@@ -169,10 +169,12 @@ async def run_worker(settings: Settings, conninfo: str) -> AsyncIterator[tuple[U
         stack.push_async_callback(fleet.stop)
         await fleet.start()
         ledger = Ledger(writer, worker_id, timing, retention_s=settings.retention_s)
+        store = await open_store(settings, pool)
         tools = Tools(
             ledger=ledger,
             fleet=fleet,
-            store=await open_store(settings, pool),
+            store=store,
+            store_marker=await store.marker(),
             live=LiveProgress(ledger),
             timing=timing,
             poll_s=settings.poll_ms / 1000,
@@ -187,7 +189,11 @@ async def run_worker(settings: Settings, conninfo: str) -> AsyncIterator[tuple[U
             claim_poll_s=settings.claim_poll_s,
         )
         upkeep = WorkerUpkeep(
-            Sweeps(writer, lease_s=timing.lease_s), fleet, timing, collect_window_s=settings.collect_window_s
+            Sweeps(writer, lease_s=timing.lease_s),
+            fleet,
+            timing,
+            collect_window_s=settings.collect_window_s,
+            server_lost_after_s=settings.server_lost_after_s,
         )
         page = await stack.enter_async_context(health_page(fleet, host=settings.health_host, port=settings.health_port))
         await worker.start()

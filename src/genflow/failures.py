@@ -35,6 +35,8 @@ CLASS_OF: dict[str, FailureClass] = {
     "invalid_workflow": FailureClass.PERMANENT,
     "half_valid": FailureClass.PERMANENT,
     "input_too_large": FailureClass.PERMANENT,
+    "input_unavailable": FailureClass.PERMANENT,
+    "server_unreadable": FailureClass.PERMANENT,
     "node_execution_error": FailureClass.PERMANENT,
     "lost_too_often": FailureClass.PERMANENT,
     "output_unavailable": FailureClass.PERMANENT,

@@ -88,7 +88,7 @@ def _classify_200(job_id: UUID, reply: dict[str, Any] | None) -> PostReply:
         or reply.get("prompt_id") != str(job_id)
         or isinstance(number, bool)
         or not isinstance(number, int | float)
-        or not math.isfinite(number)
+        or not abs(number) < 1e300
         or not isinstance(node_errors, dict)
     ):
         return PostReply(
@@ -252,6 +252,8 @@ class Answer:
     entry: HistoryEntry | None = None
     submit: UUID | None = None
     why: str = ""
+    away: bool = False
+    """It can't tell because no whole answer came: the server's trouble, not this prompt's."""
 
 
 # --- time (section 4) ---

@@ -89,6 +89,7 @@ async def test_what_a_leaving_worker_cuts_off_is_handed_over(bench: Bench, tmp_p
             ledger=ledger,
             fleet=fleet,
             store=store,
+            store_marker=await store.marker(),
             live=LiveProgress(ledger),
             timing=timing,
             poll_s=1.0,

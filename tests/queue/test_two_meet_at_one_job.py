@@ -22,6 +22,8 @@ from tests.queue.conftest import ENTRY, TIMING, Bench
 class InTransaction:
     """A writer whose statements are committed only when the test says so."""
 
+    outages = 0
+
     def __init__(self, connection: psycopg.AsyncConnection[Row]) -> None:
         self._connection = connection
 

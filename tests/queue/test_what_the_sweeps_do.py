@@ -36,10 +36,10 @@ async def test_too_many_takeovers_are_a_dead_letter_with_a_stop_chore(bench: Ben
     row = await bench.row(job)
     assert row["state"] == State.FAILED
     assert row["error"]["code"] == "kills_its_workers"
-    chore = await bench.sweeps.claim_chore([server])
+    chore = await bench.sweeps.claim_chore([server], lease_s=60)
     assert chore is not None
     assert (chore.kind, chore.submit) == ("stop", submit)
-    assert await bench.sweeps.claim_chore([server]) is None, "a chore is leased"
+    assert await bench.sweeps.claim_chore([server], lease_s=60) is None, "a chore is leased"
     await bench.sweeps.end_chore(chore)
     assert await bench.rows("select 1 from genflow.chores") == []
 
@@ -76,7 +76,7 @@ async def test_a_cancel_on_an_unreachable_server_ends_after_a_while(bench: Bench
     await bench.rows("update genflow.jobs set cancel_at = genflow.clock() - interval '61 s' returning 1")
     assert await bench.sweeps.cancel_unreachable(unseen_s=60.0) == 1
     assert (await bench.row(job))["state"] == State.CANCELED
-    assert await bench.sweeps.claim_chore([server]) is not None
+    assert await bench.sweeps.claim_chore([server], lease_s=60) is not None
 
 
 async def test_a_result_on_a_server_that_never_returns_is_given_up_after_its_window(bench: Bench) -> None:
@@ -131,13 +131,13 @@ async def test_a_late_receipt_has_its_server_asked_once(bench: Bench) -> None:
     assert (await ledger.load(hold)).doubtful == {(server, None)}
     assert await bench.sweeps.late_chores() == 1
     assert await bench.sweeps.late_chores() == 0
-    assert await bench.sweeps.claim_chore([server]) is None, "its holder may submit there at any moment"
+    assert await bench.sweeps.claim_chore([server], lease_s=60) is None, "its holder may submit there at any moment"
     second = uuid4()
     intent = await ledger.intent(hold, submit=second, server_id=server, boot=None, slots=2)
-    assert await bench.sweeps.claim_chore([server]) is None, "a call by job id would hit the open submit"
+    assert await bench.sweeps.claim_chore([server], lease_s=60) is None, "a call by job id would hit the open submit"
     await ledger.run_ended(hold, intent.no, ENTRY)
     await ledger.finish(hold, [output()])
-    chore = await bench.sweeps.claim_chore([server])
+    chore = await bench.sweeps.claim_chore([server], lease_s=60)
     assert chore is not None
     assert chore.payload == {"late": True, "number": 4}
     await bench.sweeps.count_run(job, submit)
@@ -158,7 +158,7 @@ async def test_no_submit_while_a_chore_stops_an_earlier_one_there(bench: Bench) 
         submit_state=SubmitState.ABANDONED,
         failure=failure("would_not_stop", "x"),
     )
-    assert await bench.sweeps.claim_chore([server]) is not None
+    assert await bench.sweeps.claim_chore([server], lease_s=60) is not None
     [again] = await bench.claim("w1", server)
     with pytest.raises(SlotTaken):
         await ledger.intent(again, submit=uuid4(), server_id=server, boot=None, slots=2)
@@ -204,3 +204,83 @@ async def test_a_late_run_counts_beside_the_next_attempts_and_not_beside_a_faile
     await bench.rows("update genflow.submits set executed = no = 1 returning 1")
     await bench.sweeps.count_run(job, submits[1])
     assert (await bench.row(job))["doubled"] == 1, "the failed run before it was meant"
+
+
+async def test_a_claim_without_its_answer_is_given_back_uncounted(bench: Bench) -> None:
+    server = await bench.server()
+    known, stray = await bench.enqueue(), await bench.enqueue()
+    await bench.claim("w1", server, limit=2)
+    ledger = await bench.worker("w1")
+    assert await ledger.give_back_strays([known, stray]) == 0
+    assert await (await bench.worker("w2")).give_back_strays([]) == 0, "another's jobs are not ours to give back"
+    assert await ledger.give_back_strays([known]) == 1
+    assert (await bench.row(known))["state"] == State.HELD
+    row = await bench.row(stray)
+    assert (row["state"], row["takeovers"], row["worker_id"]) == (State.QUEUED, 0, None)
+
+
+async def test_a_server_unseen_for_too_long_gives_up_its_jobs_by_rule(bench: Bench) -> None:
+    server, other = await bench.server("a"), await bench.server("b")
+    job = await bench.enqueue()
+    [hold] = await bench.claim("w1", server)
+    ledger = await bench.worker("w1")
+    submit = uuid4()
+    await ledger.intent(hold, submit=submit, server_id=server, boot=None, slots=2)
+    await ledger.release(hold)
+    seen = "update genflow.servers set last_seen_at = genflow.clock() - %s * interval '1 s' where id = %s returning 1"
+    await bench.rows(seen, 50, server)
+    assert await bench.sweeps.give_up_unseen(unseen_s=60.0) == 0
+    await bench.rows(seen, 70, server)
+    assert await bench.sweeps.give_up_unseen(unseen_s=60.0) == 1
+    row = await bench.row(job)
+    assert (row["state"], row["server_id"], row["resubmits"], row["attempt"]) == (State.QUEUED, None, 1, 0)
+    [again] = await bench.claim("w2", other)
+    await (await bench.worker("w2")).intent(again, submit=uuid4(), server_id=other, boot=None, slots=2)
+    chore = await bench.sweeps.claim_chore([server], lease_s=60)
+    assert chore is not None
+    assert chore.submit == submit, "stopped there should it come back"
+
+
+async def test_an_earlier_run_is_written_down_before_its_entry_is_deleted(bench: Bench) -> None:
+    server = await bench.server()
+    await bench.enqueue()
+    [hold] = await bench.claim("w1", server)
+    ledger = await bench.worker("w1")
+    earlier = uuid4()
+    intent = await ledger.intent(hold, submit=earlier, server_id=server, boot=None, slots=2)
+    await ledger.close_submit(hold, intent.no, SubmitState.REFUSED, reason="unknown", doubtful=True)
+    await ledger.earlier_ran(hold, earlier, ENTRY)
+    [row] = await bench.rows("select executed, entry, exec_end_ms from genflow.submits where uuid = %s", earlier)
+    assert row == {"executed": True, "entry": {"outputs": ENTRY.outputs}, "exec_end_ms": ENTRY.exec_end_ms}
+
+
+async def test_an_adopted_result_leaves_a_chore_for_the_prompt_that_it_hides(bench: Bench) -> None:
+    server = await bench.server()
+    await bench.enqueue()
+    [hold] = await bench.claim("w1", server)
+    ledger = await bench.worker("w1")
+    submit = uuid4()
+    intent = await ledger.intent(hold, submit=submit, server_id=server, boot=None, slots=2)
+    await ledger.run_ended(hold, intent.no, ENTRY, executed=False, stop=True)
+    await ledger.finish(hold, [output()])
+    chore = await bench.sweeps.claim_chore([server], lease_s=60)
+    assert chore is not None
+    assert chore.submit == submit
+
+
+async def test_a_run_is_as_old_as_its_first_sight_whoever_holds_it(bench: Bench) -> None:
+    server = await bench.server()
+    await bench.enqueue()
+    [hold] = await bench.claim("w1", server)
+    ledger = await bench.worker("w1")
+    intent = await ledger.intent(hold, submit=uuid4(), server_id=server, boot=None, slots=2)
+    await ledger.running(hold, intent.no, deadline_s=60)
+    await bench.rows("update genflow.submits set running_at = running_at - interval '100 s' returning 1")
+    await ledger.release(hold, handed_over=True)
+    second = await bench.worker("w2")
+    [(_, taken)] = await second.claim_bound([server], 1)
+    await second.running(taken, intent.no, deadline_s=60)
+    submit = (await second.load(taken)).submit
+    assert submit is not None
+    assert submit.running_for_s is not None
+    assert submit.running_for_s >= 100

@@ -42,6 +42,7 @@ def test_a_receipt_for_our_id_is_accepted_and_number_zero_is_a_number() -> None:
         receipt(number=None),
         receipt(number="3"),
         receipt(number=True),
+        receipt(number=10**400),
         b'{"prompt_id": "95ea73c5-d54f-4a12-bc7e-df1ed74f0466", "number": NaN, "node_errors": {}}',
         receipt(node_errors=None),
         receipt(node_errors=[]),

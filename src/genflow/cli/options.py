@@ -24,7 +24,7 @@ API = (
 WORKER = (
     "gpu", "instance", "slots", "max_in_flight", "health_host", "health_port", "probe_s",
     "quarantine_s", "poll_ms", "claim_poll_s", "grace_s", "on_grace", "heartbeat", "margin", "post_timeout", "settle",
-    "stop_grace_s", "collect_window_s",
+    "stop_grace_s", "collect_window_s", "server_lost_after_s",
 )  # fmt: skip
 
 ALIASES = {"slots": ["--depth"], "data": ["--store"]}

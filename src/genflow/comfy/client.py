@@ -151,7 +151,7 @@ class ComfyServer:
                     return answer
             return Answer(Known.CANT_TELL, why="the prompt changed its place while it was asked for")
         except (ComfyError, messages.Malformed) as error:
-            return Answer(Known.CANT_TELL, why=str(error))
+            return Answer(Known.CANT_TELL, why=str(error), away=isinstance(error, ServerUnreachable))
 
     async def _ask(self, job_id: UUID, submit: UUID, *, doubt: bool) -> Answer | None:
         if not await self.has_jobs_route():

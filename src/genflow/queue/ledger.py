@@ -60,6 +60,15 @@ class Ledger:
             claims.append((Claim(row["id"], row["token"], row["server_id"], row["since_last_holder_s"]), hold))
         return claims
 
+    async def give_back_strays(self, known: Sequence[UUID]) -> int:
+        """Give back what this worker holds in the database but not in `known`; how many."""
+        return len(await self._writer.write("strays", {"worker": self._worker_id, "known": list(known)}))
+
+    @property
+    def outages(self) -> int:
+        """How often the database was found away: each time the answer to a claim may have been lost."""
+        return self._writer.outages
+
     async def load(self, hold: Hold) -> Work:
         """What the job needs next."""
         rows = await self._writer.write("load_work", {"job": hold.job_id})
@@ -176,7 +185,9 @@ class Ledger:
         resubmits: int = row["resubmits"]
         return resubmits
 
-    async def run_ended(self, hold: Hold, no: int, entry: HistoryEntry, *, executed: bool = True) -> bool:
+    async def run_ended(
+        self, hold: Hold, no: int, entry: HistoryEntry, *, executed: bool = True, stop: bool = False
+    ) -> bool:
         """Checkpoint: the run ended well (`executed`: this submit's own). Whether a cancel is asked."""
         row = await self._fenced(
             "run_ended",
@@ -184,12 +195,26 @@ class Ledger:
             {
                 "no": no,
                 "executed": executed,
+                "stop": stop,
                 "entry": _kept(entry),
                 "exec_start_ms": entry.exec_start_ms,
                 "exec_end_ms": entry.exec_end_ms,
             },
         )
         return row["cancel_at"] is not None
+
+    async def earlier_ran(self, hold: Hold, submit: UUID, entry: HistoryEntry) -> None:
+        """Keep the entry of an earlier submit of this job, which is about to be deleted at the server."""
+        await self._fenced(
+            "earlier_ran",
+            hold,
+            {
+                "submit": submit,
+                "entry": _kept(entry),
+                "exec_start_ms": entry.exec_start_ms,
+                "exec_end_ms": entry.exec_end_ms,
+            },
+        )
 
     # --- giving a job away: each moves the token, and the hold ends ---
 

@@ -109,6 +109,7 @@ class SubmitRecord:
     stop_reason: str | None
     entry: dict[str, Any] | None
     ended_ago_s: float | None
+    running_for_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +263,7 @@ def work_of(row: dict[str, Any]) -> Work:
             stop_reason=submit["stop_reason"],
             entry=submit["entry"],
             ended_ago_s=submit["ended_ago_s"],
+            running_for_s=submit["running_for_s"],
         ),
         doubtful=frozenset((doubt["server_id"], _uuid(doubt["boot"])) for doubt in row["doubtful"]),
         uploads=[

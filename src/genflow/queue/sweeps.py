@@ -24,10 +24,9 @@ BATCH = 200
 class Sweeps:
     """What keeps jobs moving when nobody holds them."""
 
-    def __init__(self, writer: Writer, *, lease_s: float, chore_lease_s: float = 120.0) -> None:
+    def __init__(self, writer: Writer, *, lease_s: float) -> None:
         self._writer = writer
         self._lease_s = lease_s
-        self._chore_lease_s = chore_lease_s
 
     async def rescue(self) -> int:
         """Free jobs whose holder's lease ran out or whose deadline passed; how many."""
@@ -83,13 +82,20 @@ class Sweeps:
             log.warning("output_unavailable", job=str(row["id"]))
         return len(rows)
 
+    async def give_up_unseen(self, *, unseen_s: float) -> int:
+        """By rule, free the jobs of servers that nobody saw for `unseen_s` seconds; how many."""
+        rows = await self._writer.write("give_up_unseen", {"unseen_s": unseen_s, "limit": BATCH})
+        for row in rows:
+            log.warning("server_given_up", job=str(row["id"]))
+        return len(rows)
+
     async def late_chores(self) -> int:
         """Have servers asked about prompts that left a worker after its lease was lost; how many."""
         return len(await self._writer.write("late_chores", {}))
 
-    async def claim_chore(self, server_ids: Sequence[int]) -> Chore | None:
-        """The next chore on one of these servers, leased."""
-        rows = await self._writer.write("claim_chore", {"servers": list(server_ids), "lease_s": self._chore_lease_s})
+    async def claim_chore(self, server_ids: Sequence[int], *, lease_s: float) -> Chore | None:
+        """The next chore on one of these servers, leased for `lease_s` seconds."""
+        rows = await self._writer.write("claim_chore", {"servers": list(server_ids), "lease_s": lease_s})
         return _chore_of(rows[0]) if rows else None
 
     async def end_chore(self, chore: Chore) -> None:

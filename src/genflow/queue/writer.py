@@ -23,12 +23,21 @@ log = structlog.get_logger()
 
 Row = dict[str, Any]
 
-OUTAGE = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, TooManyRequests)
-"""What psycopg raises while the database is away, restarting, or too slow to lock."""
+OUTAGE = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.errors.ReadOnlySqlTransaction,
+    PoolTimeout,
+    TooManyRequests,
+)
+"""What psycopg raises while the database is away, restarting, failing over, or too slow to lock."""
 
 
 class Writer(Protocol):
     """Runs one statement of sql/ by name."""
+
+    outages: int
+    """How often a statement met a lost connection and was sent again."""
 
     async def write(self, name: str, params: Mapping[str, Any]) -> list[Row]:
         """The rows that the statement returned, once it is committed."""
@@ -41,6 +50,7 @@ class DirectWriter:
     def __init__(self, pool: Pool, *, patience_s: float = 600.0) -> None:
         self._pool = pool
         self._patience_s = patience_s
+        self.outages = 0
 
     async def write(self, name: str, params: Mapping[str, Any]) -> list[Row]:
         """Run `name`; psycopg's own error after `patience_s` seconds without a database."""
@@ -54,6 +64,7 @@ class DirectWriter:
             except OUTAGE as error:
                 if boottime() + delay_s > give_up_at:
                     raise
-                log.warning("database_unavailable", statement=name, error=str(error).strip()[:200])
+                self.outages += 1
+                log.debug("statement_again", statement=name, error=str(error).strip()[:200])
                 await asyncio.sleep(delay_s)
                 delay_s = min(delay_s * 2, 1.0)

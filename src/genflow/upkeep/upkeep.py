@@ -42,9 +42,18 @@ class ApiUpkeep:
 class WorkerUpkeep(ApiUpkeep):
     """Loops of a worker: rescue every third of a lease, jobs whose back-off is over, chores of its servers."""
 
-    def __init__(self, sweeps: Sweeps, fleet: Fleet, timing: Timing, *, collect_window_s: float) -> None:
+    def __init__(
+        self,
+        sweeps: Sweeps,
+        fleet: Fleet,
+        timing: Timing,
+        *,
+        collect_window_s: float,
+        server_lost_after_s: float | None = None,
+    ) -> None:
         super().__init__(sweeps, collect_window_s=collect_window_s)
-        chores = Chores(sweeps, fleet)
+        self._server_lost_after_s = server_lost_after_s
+        chores = Chores(sweeps, fleet, settle_s=timing.settle_s)
         self._loops += [
             Loop("rescue", timing.lease_s / 3, self._rescue),
             Loop("due", DUE_S, self._due),
@@ -52,7 +61,10 @@ class WorkerUpkeep(ApiUpkeep):
         ]
 
     async def _rescue(self) -> None:
-        if await self._sweeps.rescue():
+        freed = await self._sweeps.rescue()
+        if self._server_lost_after_s is not None:
+            freed += await self._sweeps.give_up_unseen(unseen_s=self._server_lost_after_s)
+        if freed:
             await self._sweeps.announce()
         await self._sweeps.late_chores()
 

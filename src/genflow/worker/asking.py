@@ -9,7 +9,7 @@ from uuid import UUID
 
 import structlog
 
-from genflow.comfy import ComfyError
+from genflow.comfy import ComfyError, ServerUnreachable
 from genflow.fleet import FleetServer
 from genflow.protocol import Answer, HistoryEntry, Known, same_work
 from genflow.queue.records import Work
@@ -67,6 +67,8 @@ class Asker:
                     if self._adopts(answer.entry):
                         return Finding(answer, answer.entry)
                     log.info("earlier_entry_deleted", job=str(job_id), server=self._server.name)
+                    if answer.entry.submit is not None:
+                        await self._tools.ledger.earlier_ran(self._run.hold, answer.entry.submit, answer.entry)
                     await self._server.comfy.history_delete(job_id, timeout_s=await self._room())
                 elif answer.known is Known.EARLIER_OPEN:
                     log.warning("earlier_prompt_stopped", job=str(job_id), server=self._server.name)
@@ -75,7 +77,7 @@ class Asker:
                 else:
                     return Finding(answer)
             except ComfyError as error:
-                return Finding(Answer(Known.CANT_TELL, why=str(error)))
+                return Finding(Answer(Known.CANT_TELL, why=str(error), away=isinstance(error, ServerUnreachable)))
         return Finding(Answer(Known.CANT_TELL, why="earlier prompts of this id keep coming back"))
 
     def _adopts(self, entry: HistoryEntry) -> bool:

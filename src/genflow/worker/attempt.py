@@ -7,7 +7,6 @@ sections named here are that page's.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from dataclasses import replace
 from typing import NoReturn
 from uuid import UUID, uuid4
@@ -23,8 +22,9 @@ from genflow.jobs import State, Step, StopReason, SubmitState
 from genflow.protocol import HistoryEntry, Known, PostReply, Reply, boottime, prompt_body, walk_outputs
 from genflow.queue import Ledger, NotHeld, SlotTaken, StartByPassed
 from genflow.queue.records import Claim, StoredOutput, SubmitRecord, Work
+from genflow.storage.store import BlobDamaged, BlobMissing
 from genflow.worker import files
-from genflow.worker.asking import Asker, outputs_of, room
+from genflow.worker.asking import Asker, Finding, outputs_of, room
 from genflow.worker.endings import Endings, Open
 from genflow.worker.listening import Listener
 from genflow.worker.pace import Pace
@@ -67,6 +67,7 @@ class Attempt:
             await self._load()
             self._prefer_uploaded()
             if self._work.step is Step.WAIT and self._work.submit is not None:
+                self._tools.fleet.free_slot(self._server, self._hold.job_id)
                 await self._download(outputs_of(self._work.submit.entry), self._work.submit)
             submit = await self._take_over()
             while True:
@@ -98,7 +99,7 @@ class Attempt:
             return
         there = {file.server_id for file in self._work.uploads}
         better = next((server for server in self._tools.fleet.choices() if server.id in there), None)
-        if better is not None:
+        if better is not None and better.ahead < better.slots:
             self._tools.fleet.take_slot(better, self._hold.job_id)
             self._tools.fleet.free_slot(self._server, self._hold.job_id)
             self._server = better
@@ -141,7 +142,12 @@ class Attempt:
         if record is None:
             return None
         submit = Open(
-            record.no, record.uuid, record.attempt, record.boot, executed=record.state is SubmitState.EXECUTING
+            record.no,
+            record.uuid,
+            record.attempt,
+            record.boot,
+            executed=record.state is SubmitState.EXECUTING,
+            running_for_s=record.running_for_s,
         )
         if record.stop_reason is not None:
             submit.stop_reason = StopReason(record.stop_reason)
@@ -171,7 +177,7 @@ class Attempt:
             await self._receipt(submit, None)
             return submit
         if finding.known is Known.CANT_TELL:
-            self._tools.fleet.trouble(self._server, finding.answer.why)
+            self._cant_tell(finding)
             await self._out.withdraw(submit, SERVER_AWAY_S)
         failpoints.hit("submit.after_ask")
         reply = await self._post(submit, names)
@@ -265,7 +271,7 @@ class Attempt:
             if finding.known in (Known.PENDING, Known.RUNNING, Known.ENDED):
                 return True
             if finding.known is Known.CANT_TELL:
-                self._tools.fleet.trouble(self._server, finding.answer.why)
+                self._cant_tell(finding)
                 await self._out.release(SERVER_AWAY_S)
             if late:
                 return False
@@ -282,8 +288,8 @@ class Attempt:
     async def _wait(self, submit: Open) -> HistoryEntry | None:
         """Poll until the run ended; its entry, or None where the prompt is lost and to be queued again."""
         failpoints.hit("wait.before")
-        pace = Pace(self._tools.poll_s, self._work.policy, submit.listener)
-        cant_tell = 0
+        pace = Pace(self._tools.poll_s, self._work.policy, submit.listener, submit.running_for_s)
+        seen_running, away, unreadable_since = False, 0, None
         while True:
             reason = submit.stop_reason or pace.overdue()
             if self._run.cancel_asked:
@@ -295,11 +301,13 @@ class Attempt:
             finding = await self._asker.look(submit.uuid)
             if finding.adopted is not None:
                 await self._adopt(submit, finding.adopted)
-            cant_tell = cant_tell + 1 if finding.known is Known.CANT_TELL else 0
+            away = away + 1 if finding.answer.away else 0
+            if finding.known is not Known.CANT_TELL:
+                unreadable_since = None
             match finding.known:
-                case Known.RUNNING if not submit.executed or not pace.running:
+                case Known.RUNNING if not seen_running:
                     pace.saw_running()
-                    submit.executed = True
+                    seen_running = submit.executed = True
                     self._run.cancel_asked |= await self._ledger.running(
                         self._hold, submit.no, deadline_s=self._deadline_s
                     )
@@ -309,9 +317,14 @@ class Attempt:
                 case Known.UNKNOWN:
                     await self._lost(submit)
                     return None
-                case Known.CANT_TELL if cant_tell >= AWAY_ASKS:
-                    self._tools.fleet.trouble(self._server, finding.answer.why)
+                case Known.CANT_TELL if away >= AWAY_ASKS:
+                    self._cant_tell(finding)
                     await self._out.release(SERVER_AWAY_S)
+                case Known.CANT_TELL if not finding.answer.away:
+                    unreadable_since = unreadable_since or boottime()
+                    if boottime() - unreadable_since > self._work.policy.run_timeout_s:
+                        told = failure("server_unreadable", f"{self._server.name}: {finding.answer.why}")
+                        await self._out.fail(submit, told, state=SubmitState.ABANDONED, executed=submit.executed)
             await self._run.pause(pace.next_poll_s())
 
     @property
@@ -394,10 +407,8 @@ class Attempt:
     async def _adopt(self, submit: Open, entry: HistoryEntry) -> NoReturn:
         """An earlier submit of this job succeeded after all: that is the job's result, and nothing runs again."""
         log.warning("adopted", job=str(self._hold.job_id), server=self._server.name, said="already in /history")
-        if submit.listener is not None:
-            with suppress(ComfyError):  # its own prompt may be there too, hidden behind the entry
-                await self._server.comfy.cancel(self._hold.job_id, timeout_s=await room(self._tools, self._run))
-        await self._ledger.run_ended(self._hold, submit.no, entry, executed=submit.executed)
+        # Its own prompt may be there too, hidden behind the entry.
+        await self._ledger.run_ended(self._hold, submit.no, entry, executed=submit.executed, stop=True)
         self._tools.fleet.free_slot(self._server, self._hold.job_id)
         await self._download(entry.outputs, None)
 
@@ -447,7 +458,18 @@ class Attempt:
 
     # --- leaving ---
 
+    def _cant_tell(self, finding: Finding) -> None:
+        """A server that gave no answer gets no new work until a probe is answered."""
+        if finding.answer.away:
+            self._tools.fleet.trouble(self._server, finding.answer.why)
+
     async def _storage_trouble(self, error: GenflowError) -> NoReturn:
+        if (
+            isinstance(error, BlobMissing | BlobDamaged)
+            and await self._tools.store.marker() == self._tools.store_marker
+        ):
+            # The store itself is there: no time will bring the input back.
+            await self._out.refuse(failure("input_unavailable", f"an input of this job is lost: {error.message}"))
         log.warning("storage_unavailable", job=str(self._hold.job_id), why=error.message)
         await self._out.release(STORAGE_AWAY_S)
 

@@ -31,6 +31,8 @@ class Open:
     boot: UUID | None
     """The boot of the server that it went to."""
     executed: bool = False
+    running_for_s: float | None = None
+    """Seconds since it was first seen running, by whichever holder."""
     stop_reason: StopReason | None = None
     listener: Listener | None = None
 

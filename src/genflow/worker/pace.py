@@ -16,18 +16,15 @@ YOUNG_S = 10.0
 class Pace:
     """Polls often at first and more seldom later: every second near the expected end, `longest_s` at most."""
 
-    def __init__(self, longest_s: float, policy: Policy, listener: Listener | None) -> None:
+    def __init__(
+        self, longest_s: float, policy: Policy, listener: Listener | None, running_for_s: float | None = None
+    ) -> None:
         self._longest_s = longest_s
         self._policy = policy
         self._listener = listener
         self._began_at = boottime()
-        self._running_since: float | None = None
+        self._running_since = None if running_for_s is None else self._began_at - running_for_s
         self._next_s = min(FIRST_POLL_S, longest_s)
-
-    @property
-    def running(self) -> bool:
-        """Whether the run was seen running by this holder."""
-        return self._running_since is not None
 
     def saw_running(self) -> None:
         """The run timeout counts from the first sight of running."""

@@ -18,6 +18,7 @@ class Tools:
     ledger: Ledger
     fleet: Fleet
     store: Store
+    store_marker: str
     live: LiveProgress
     timing: Timing
     poll_s: float

@@ -46,6 +46,7 @@ class Worker:
         self._runs: dict[UUID, JobRun] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining = False
+        self._outages = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self._claims = Loop("claim", claim_poll_s, self._claim)
@@ -112,6 +113,13 @@ class Worker:
             return  # a probe that is answered wakes this loop
         while not self._draining and await self._claim_bound() + await self._claim_unbound():
             pass
+        outages = self._tools.ledger.outages
+        if outages != self._outages:
+            # Here no claim is under way, so what the database says beyond `_runs` was claimed without an answer.
+            self._outages = outages
+            strays = await self._tools.ledger.give_back_strays(list(self._runs))
+            if strays:
+                log.warning("claims_without_answer", jobs=strays)
 
     async def _claim_bound(self) -> int:
         if self._room <= 0:

@@ -129,6 +129,7 @@ create table genflow.submits (
     number        double precision,
     created_at    timestamptz not null,
     accepted_at   timestamptz,
+    running_at    timestamptz,                           -- first seen running: the run timeout counts from here
     ended_at      timestamptz,
     exec_start_ms bigint,
     exec_end_ms   bigint,

@@ -4,7 +4,8 @@ select j.id, j.step, j.attempt, j.takeovers, j.resubmits, j.collects, j.cancel_a
        (select row_to_json(u) from (
             select no, uuid, attempt, server_id, boot, slot, state, client_id, stop_reason, entry,
                    exec_start_ms, exec_end_ms,
-                   extract(epoch from genflow.clock() - ended_at)::float8 as ended_ago_s
+                   extract(epoch from genflow.clock() - ended_at)::float8 as ended_ago_s,
+                   extract(epoch from genflow.clock() - running_at)::float8 as running_for_s
             from genflow.submits where job_id = j.id order by no desc limit 1) as u) as submit,
        coalesce((select json_agg(json_build_object('server_id', d.server_id, 'boot', d.boot))
                  from genflow.submits as d

@@ -7,7 +7,7 @@ with held as materialized (
     for update
 ), executing as (
     update genflow.submits as u
-    set state = 3, executed = true, accepted_at = coalesce(u.accepted_at, genflow.clock())
+    set state = 3, executed = true, running_at = genflow.clock(), accepted_at = coalesce(u.accepted_at, genflow.clock())
     from held
     where u.job_id = held.id and u.no = %(no)s and u.state < 3
 ), kept as (
