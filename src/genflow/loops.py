@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
@@ -22,6 +22,23 @@ async def happens(event: asyncio.Event, within_s: float) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+CANCEL_AGAIN_S = 1.0
+"""Seconds that a canceled task has to end before it is canceled again."""
+
+
+async def cut_off(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel these tasks and wait until the last of them ended, whatever way it did.
+
+    One cancellation is not enough where a library waits with `asyncio.wait_for` (psycopg's pool does): Python 3.11
+    may swallow it there, and the task goes on.
+    """
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
 
 
 class Loop:
@@ -45,9 +62,9 @@ class Loop:
 
     async def stop(self) -> None:
         """End, in the middle of `work` if need be."""
+        self._ending = True
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await cut_off([self._task])
 
     async def end(self, within_s: float) -> None:
         """End once the present call of `work` is over, or cut it off after `within_s` seconds."""

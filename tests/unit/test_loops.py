@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -83,3 +84,18 @@ async def test_an_end_of_a_resting_loop_calls_nothing() -> None:
     await work.begun.wait()
     await loop.end(30)
     assert work.done == 1
+
+
+async def test_a_stop_ends_a_loop_whose_work_swallows_a_cancellation() -> None:
+    begun = asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        with suppress(asyncio.CancelledError):  # as asyncio.wait_for of Python 3.11 may do, inside a library
+            await asyncio.sleep(60)
+
+    loop = Loop("deaf", 0.01, work)
+    loop.start()
+    await begun.wait()
+    async with asyncio.timeout(10):
+        await loop.stop()

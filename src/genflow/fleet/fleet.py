@@ -19,7 +19,7 @@ import structlog
 from genflow.comfy import ComfyServer
 from genflow.comfy.errors import ComfyError
 from genflow.fleet.server import FleetServer, fleet_name, is_loopback
-from genflow.loops import happens
+from genflow.loops import cut_off, happens
 from genflow.queue.registry import Registry, ServerState, Standing
 
 log = structlog.get_logger()
@@ -69,9 +69,7 @@ class Fleet:
 
     async def stop(self) -> None:
         """End the probes."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cut_off(self._tasks)
 
     def by_id(self, server_id: int | None) -> FleetServer | None:
         """One of this worker's servers."""

@@ -9,6 +9,8 @@ from uuid import UUID
 import psycopg
 import structlog
 
+from genflow.loops import cut_off
+
 log = structlog.get_logger()
 
 RECONNECT_S = 1.0
@@ -30,8 +32,7 @@ class Hints:
     async def stop(self) -> None:
         """Stop listening."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await cut_off([self._task])
 
     async def _listen(self) -> None:
         while True:

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import structlog
 
 from genflow.comfy import ComfyError, ComfyServer, QueueDepth, RunEnded
-from genflow.loops import happens
+from genflow.loops import cut_off, happens
 from genflow.protocol import boottime
 from genflow.worker.progress import LiveProgress, Progress
 from genflow.worker.run import JobRun
@@ -46,8 +46,7 @@ class Listener:
 
     async def close(self) -> None:
         """Close the socket and wait until it is gone."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await cut_off([self._task])
 
     async def _listen(self) -> None:
         while True:

@@ -13,7 +13,7 @@ from uuid import UUID
 import structlog
 
 from genflow.fleet import Fleet, FleetServer
-from genflow.loops import Loop, happens
+from genflow.loops import Loop, cut_off, happens
 from genflow.queue import Hold, Ledger, NotHeld
 from genflow.queue.records import Claim
 from genflow.worker.attempt import Attempt
@@ -77,14 +77,11 @@ class Worker:
         extra_s = self._tools.stop_grace_s if how == "interrupt" else 0.0
         if not await self._idle_within(self._tools.timing.lease_s + extra_s):
             log.warning("cut_off", jobs=[str(job) for job in self._runs])
-        cut_off = list(self._runs.values())
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(self._hand_over(run) for run in cut_off))
+        unfinished = list(self._runs.values())
+        await cut_off(self._tasks)
+        await asyncio.gather(*(self._hand_over(run) for run in unfinished))
         await self._beats.stop()
-        self._live_task.cancel()
-        await asyncio.gather(self._live_task, return_exceptions=True)
+        await cut_off([self._live_task])
 
     async def _hand_over(self, run: JobRun) -> None:
         """Give back a job whose task was cut off; where the database is away, its lease runs out instead."""
