@@ -85,6 +85,7 @@ async def test_a_missing_model_fails_at_once_and_names_the_input(genflow: Servic
     assert ended["error"]["node_id"] == "4"
     assert "ckpt_name" in ended["error"]["message"]
     assert (await genflow.book(job))["executions"] == 0
+    assert (await genflow.story(job))["attempts_spent"] == 1
 
 
 async def test_an_execution_error_tells_node_class_type_and_message(genflow: Service) -> None:
