@@ -40,8 +40,11 @@ async def test_too_many_takeovers_are_a_dead_letter_with_a_stop_chore(bench: Ben
     assert chore is not None
     assert (chore.kind, chore.submit) == ("stop", submit)
     assert await bench.sweeps.claim_chore([server], lease_s=60) is None, "a chore is leased"
+    next_job = await bench.enqueue()
+    assert await bench.claim("w2", server) == [], "no new work there before what was given up is stopped"
     await bench.sweeps.end_chore(chore)
     assert await bench.rows("select 1 from genflow.chores") == []
+    assert [each.job_id for each in await bench.claim("w2", server)] == [next_job]
 
 
 async def test_start_by_expires_a_job_only_before_any_run(bench: Bench) -> None:
@@ -159,7 +162,8 @@ async def test_no_submit_while_a_chore_stops_an_earlier_one_there(bench: Bench) 
         failure=failure("would_not_stop", "x"),
     )
     assert await bench.sweeps.claim_chore([server], lease_s=60) is not None
-    [again] = await bench.claim("w1", server)
+    assert await bench.claim("w1", server) == []
+    [again] = await bench.claim("w1", other)
     with pytest.raises(SlotTaken):
         await ledger.intent(again, submit=uuid4(), server_id=server, boot=None, slots=2)
     await ledger.intent(again, submit=uuid4(), server_id=other, boot=None, slots=2)

@@ -1,8 +1,11 @@
 -- Claim jobs for one server, at most its free slots, counted here over all workers; none while it is quarantined or
--- draining, whatever this worker's last probe of it said.
--- Locks: the claimed rows, skipping those of others. Index: jobs_claim, submits_slot, servers_pkey.
+-- draining, whatever this worker's last probe of it said, nor before what was given up there is stopped.
+-- Locks: the claimed rows, skipping those of others. Index: jobs_claim, submits_slot, servers_pkey, chores_due.
 with free as (
     select case when (select state from genflow.servers where id = %(server)s) = 1
+                 and not exists (
+                     select 1 from genflow.chores as c
+                     where c.server_id = %(server)s and c.kind = 'stop' and c.payload is null)
                 then greatest(0, least(%(limit)s, %(slots)s - count(*)))::int else 0 end as slots
     from genflow.submits
     where server_id = %(server)s and state < 10
