@@ -81,3 +81,22 @@ async def test_nothing_is_posted_while_the_server_cannot_be_asked(genflow: Servi
         runs = await asked.get("/simulator/log") + await other.get("/simulator/log")
         [[_, began_ms, _]] = runs
         assert began_ms / 1000 >= mute_until - 0.1
+
+
+async def test_a_doubt_that_a_restart_covers_up_is_a_counted_resubmit(genflow: Service) -> None:
+    """The prompt was queued and began to run, its reply was lost, and then its server forgot it."""
+    [sim] = await genflow.simulate(seconds_per_megapixel=0)
+    await sim.knobs(reply=reply("lost", True), hold=2)
+    await genflow.api(base_delay_ms=50)
+    worker = await genflow.worker(failpoints="submit.before_receipt=freeze")
+    job = await genflow.submit()
+    await worker.frozen()
+    await sim.wait("held", job)
+    await sim.knobs(hold=None, restart={"down_s": 0})
+    await sim.restarted()
+    worker.thaw()
+    await genflow.succeeded(job)
+    story = await genflow.story(job)
+    assert [submit["state"] for submit in story["submits"]] == ["lost", "ended"], story
+    assert (story["resubmits"], story["attempts_spent"], story["doubled"]) == (1, 1, 0)
+    assert (await genflow.book(job))["executions"] == 2, "both runs are accounted for"

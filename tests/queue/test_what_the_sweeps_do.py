@@ -131,7 +131,7 @@ async def test_a_late_receipt_has_its_server_asked_once(bench: Bench) -> None:
     await ledger.late_receipt(submit, 4.0)
     assert await bench.sweeps.late_chores() == 0, "an open submit may still be found and followed"
     await ledger.close_submit(hold, intent.no, SubmitState.REFUSED, reason="unknown", doubtful=True)
-    assert (await ledger.load(hold)).doubtful == {(server, None)}
+    assert (await ledger.load(hold)).doubtful == {server}
     assert await bench.sweeps.late_chores() == 1
     assert await bench.sweeps.late_chores() == 0
     assert await bench.sweeps.claim_chore([server], lease_s=60) is None, "its holder may submit there at any moment"
@@ -256,20 +256,6 @@ async def test_an_earlier_run_is_written_down_before_its_entry_is_deleted(bench:
     await ledger.earlier_ran(hold, earlier, ENTRY)
     [row] = await bench.rows("select executed, entry, exec_end_ms from genflow.submits where uuid = %s", earlier)
     assert row == {"executed": True, "entry": {"outputs": ENTRY.outputs}, "exec_end_ms": ENTRY.exec_end_ms}
-
-
-async def test_an_adopted_result_leaves_a_chore_for_the_prompt_that_it_hides(bench: Bench) -> None:
-    server = await bench.server()
-    await bench.enqueue()
-    [hold] = await bench.claim("w1", server)
-    ledger = await bench.worker("w1")
-    submit = uuid4()
-    intent = await ledger.intent(hold, submit=submit, server_id=server, boot=None, slots=2)
-    await ledger.run_ended(hold, intent.no, ENTRY, executed=False, stop=True)
-    await ledger.finish(hold, [output()])
-    chore = await bench.sweeps.claim_chore([server], lease_s=60)
-    assert chore is not None
-    assert chore.submit == submit
 
 
 async def test_a_run_is_as_old_as_its_first_sight_whoever_holds_it(bench: Bench) -> None:

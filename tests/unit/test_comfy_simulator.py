@@ -176,6 +176,29 @@ async def test_an_old_entry_hides_an_open_item_until_it_is_deleted(old: bool) ->
         assert await made.known(first, doubt=True) is Known.EARLIER_OPEN
 
 
+async def test_one_whose_post_may_have_left_is_looked_for_behind_an_old_entry(old: bool) -> None:
+    async with bench(old=old) as made:
+        first, second, third = uuid4(), uuid4(), uuid4()
+
+        async def behind(submit: UUID) -> tuple[Known, UUID | None]:
+            answer = await made.comfy.ask(made.job_id, submit, doubt=True, behind=True)
+            return answer.known, None if answer.entry is None else answer.entry.submit
+
+        await made.post(first)
+        await made.seen("ended")
+        assert await behind(first) == (Known.ENDED, first)
+        assert await behind(second) == (Known.UNKNOWN, first), "unknown, and told what stands in its place"
+        made.server.set_knobs({"hold": 1})
+        await made.post(second, no=2)
+        await made.post(third, no=3)
+        await made.seen("running", 2)
+        assert await behind(second) == (Known.RUNNING, None)
+        assert await behind(third) == (Known.PENDING, None)
+        assert await behind(uuid4()) == (Known.UNKNOWN, first)
+        await made.comfy.history_delete(made.job_id)
+        assert await behind(uuid4()) == (Known.UNKNOWN, None), "another's open prompt is not this one's"
+
+
 @pytest.mark.parametrize(
     ("mode", "kind", "queued"),
     [

@@ -137,16 +137,20 @@ class ComfyServer:
 
     # --- one job ---
 
-    async def ask(self, job_id: UUID, submit: UUID, *, doubt: bool) -> Answer:
+    async def ask(self, job_id: UUID, submit: UUID, *, doubt: bool, behind: bool = False) -> Answer:
         """What the server knows of a job, seen from one submit of it. Never raises for faults of the wire.
 
-        `doubt` says that another submit of the job on this boot may be alive: then an open item is told apart by its
-        UUID in /queue. An ended entry of another submit is told first, for it hides what is open under the same id:
-        delete it and ask again. Everything but ComfyUI's own "not here" is "can't tell".
+        `doubt` says that another submit of the job may be alive here: then an open item is told apart by its UUID in
+        /queue. An ended entry of another submit hides what is open under the same id. Where this submit's POST may have
+        left (`behind`), the queue and the history are searched behind it for this UUID: found in neither is "unknown",
+        with that entry. Before the POST the entry is told first: delete it and ask again. Everything but ComfyUI's own
+        "not here" is "can't tell".
         """
         try:
             for _ in range(_ASKS):
                 answer = await self._ask(job_id, submit, doubt=doubt)
+                if answer is not None and behind and answer.known in (Known.EARLIER_ENDED, Known.EARLIER_OPEN):
+                    return await self._ask_queue_and_history(job_id, submit, behind=True)
                 if answer is not None:
                     return answer
             return Answer(Known.CANT_TELL, why="the prompt changed its place while it was asked for")
@@ -174,13 +178,16 @@ class ComfyServer:
             return _open(await self._queue(job_id), submit)
         return Answer(Known.PENDING if seen == "pending" else Known.RUNNING)
 
-    async def _ask_queue_and_history(self, job_id: UUID, submit: UUID) -> Answer:
+    async def _ask_queue_and_history(self, job_id: UUID, submit: UUID, *, behind: bool = False) -> Answer:
         # The queue first: the other order misses a prompt that ends in between.
         items = await self._queue(job_id)
         status, body = await self._get(f"/history/{job_id}", timeout_s=CALL_TIMEOUT_S, limit=MAX_JSON_BYTES)
         if status != 200:
             raise ServerAnswered(status, _shown(body))
         entry = messages.entry_of_history(_json(body), job_id)
+        if behind and (entry is None or entry.submit != submit):
+            mine = _open([item for item in items if item.submit == submit], submit)
+            return mine or Answer(Known.UNKNOWN, entry=entry, why="only another submit of the job is there")
         if entry is not None:
             return _ended(entry, submit)
         return _open(items, submit) or Answer(Known.UNKNOWN, why="neither in /queue nor in /history")

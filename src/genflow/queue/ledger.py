@@ -185,9 +185,7 @@ class Ledger:
         resubmits: int = row["resubmits"]
         return resubmits
 
-    async def run_ended(
-        self, hold: Hold, no: int, entry: HistoryEntry, *, executed: bool = True, stop: bool = False
-    ) -> bool:
+    async def run_ended(self, hold: Hold, no: int, entry: HistoryEntry, *, executed: bool = True) -> bool:
         """Checkpoint: the run ended well (`executed`: this submit's own). Whether a cancel is asked."""
         row = await self._fenced(
             "run_ended",
@@ -195,7 +193,6 @@ class Ledger:
             {
                 "no": no,
                 "executed": executed,
-                "stop": stop,
                 "entry": _kept(entry),
                 "exec_start_ms": entry.exec_start_ms,
                 "exec_end_ms": entry.exec_end_ms,

@@ -149,7 +149,8 @@ class Work:
     policy: Policy
     extra_data: dict[str, Any] | None
     submit: SubmitRecord | None
-    doubtful: frozenset[tuple[int, UUID | None]]
+    doubtful: frozenset[int]
+    """Servers where a submit of this job was closed without its end being seen."""
     uploads: list[UploadRecord]
     inputs: list[InputFile]
     oom_attempts: int
@@ -265,7 +266,7 @@ def work_of(row: dict[str, Any]) -> Work:
             ended_ago_s=submit["ended_ago_s"],
             running_for_s=submit["running_for_s"],
         ),
-        doubtful=frozenset((doubt["server_id"], _uuid(doubt["boot"])) for doubt in row["doubtful"]),
+        doubtful=frozenset(row["doubtful"]),
         uploads=[
             UploadRecord(file["server_id"], _uuid(file["boot"]), file["name"], bytes.fromhex(file["hash"]))
             for file in row["uploads"]

@@ -1,9 +1,13 @@
-"""Finding out what a server knows of a job, and clearing what an earlier submit left under the same id."""
+"""Finding out what a server knows of a job, and clearing what an earlier submit left under the same id.
+
+Only a submit whose POST has not begun clears: a call by id of one that may be queued could hit its own prompt.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 from uuid import UUID
 
@@ -25,7 +29,10 @@ CLEARINGS = 8
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a look at the server gave. `adopted`: a success of an earlier submit, which is the job's result."""
+    """What a look at the server gave.
+
+    `adopted`: a success of an earlier submit, which is the job's result; beside "unknown" only once that is believed.
+    """
 
     answer: Answer
     adopted: HistoryEntry | None = None
@@ -34,6 +41,16 @@ class Finding:
     def known(self) -> Known:
         """What the server knows of this submit."""
         return self.answer.known
+
+
+class Doubt(Enum):
+    """How a POST's doubt ended."""
+
+    THERE = "there"
+    REFUSED = "refused"
+    """Never queued."""
+    LOST = "lost"
+    """It may have been queued, and run, before its server forgot it."""
 
 
 class Asker:
@@ -46,14 +63,21 @@ class Asker:
         self._work = work
 
     def doubt(self) -> bool:
-        """Whether another submit of this job may be alive on this boot of the server."""
-        return any(
-            server_id == self._server.id and boot in (None, self._server.boot)
-            for server_id, boot in self._work.doubtful
-        )
+        """Whether another submit of this job to this server was closed without its end being seen.
 
-    async def look(self, submit: UUID, *, doubt: bool | None = None) -> Finding:
-        """Ask until what the server says is about this submit, or about nothing.
+        On whatever boot: what was still in the air may have arrived after a restart.
+        """
+        return self._server.id in self._work.doubtful
+
+    async def look(self, submit: UUID) -> Finding:
+        """Ask about a submit whose POST may have left. Changes nothing at the server."""
+        self._run.check()
+        answer = await self._server.comfy.ask(self._run.hold.job_id, submit, doubt=self.doubt(), behind=True)
+        earlier = answer.entry if answer.known is Known.UNKNOWN else None
+        return Finding(answer, earlier if earlier is not None and self._adopts(earlier) else None)
+
+    async def clear(self, submit: UUID) -> Finding:
+        """Ask about a submit whose POST has not begun, until nothing earlier stands in its way.
 
         An earlier success is adopted unless its files are known to be gone. Any other earlier entry is deleted, since
         it hides what is open under the same id, and an earlier open item is stopped; then the server is asked again.
@@ -61,7 +85,7 @@ class Asker:
         job_id = self._run.hold.job_id
         for _ in range(CLEARINGS):
             self._run.check()
-            answer = await self._server.comfy.ask(job_id, submit, doubt=self.doubt() if doubt is None else doubt)
+            answer = await self._server.comfy.ask(job_id, submit, doubt=self.doubt())
             try:
                 if answer.known is Known.EARLIER_ENDED and answer.entry is not None:
                     if self._adopts(answer.entry):

@@ -24,7 +24,7 @@ from genflow.queue import Ledger, NotHeld, SlotTaken, StartByPassed
 from genflow.queue.records import Claim, StoredOutput, SubmitRecord, Work
 from genflow.storage.store import BlobDamaged, BlobMissing
 from genflow.worker import files
-from genflow.worker.asking import Asker, Finding, outputs_of, room
+from genflow.worker.asking import Asker, Doubt, Finding, outputs_of, room
 from genflow.worker.endings import Endings, Open
 from genflow.worker.listening import Listener
 from genflow.worker.pace import Pace
@@ -74,7 +74,7 @@ class Attempt:
                 if submit is None:
                     names = await self._upload()
                     submit = await self._submit(names)
-                entry = await self._wait(submit)
+                entry = None if submit is None else await self._wait(submit)
                 if entry is not None:
                     await self._download(entry.outputs, None)
                 submit = None  # its server forgot it: the same id once more
@@ -154,23 +154,27 @@ class Attempt:
         if record.state is not SubmitState.INTENT:
             return submit
         settled_at = boottime() + self._tools.timing.settle_s - (self._claim.since_last_holder_s or 0.0)
-        if await self._found(submit, settled_at):
+        outcome = await self._found(submit, settled_at)
+        if outcome is Doubt.THERE:
             await self._receipt(submit, None)
             return submit
-        await self._ledger.close_submit(
-            self._hold, submit.no, SubmitState.REFUSED, reason="its POST never arrived", doubtful=True
-        )
+        if outcome is Doubt.LOST:
+            await self._lost(submit, accepted=False)
+        else:
+            await self._ledger.close_submit(
+                self._hold, submit.no, SubmitState.REFUSED, reason="its POST never arrived", doubtful=True
+            )
         await self._load()
         return None
 
-    async def _submit(self, names: dict[UUID, str]) -> Open:
-        """Write the intent down, ask, POST once, and record the receipt."""
+    async def _submit(self, names: dict[UUID, str]) -> Open | None:
+        """Write the intent down, ask, POST once, and record the receipt; None where the prompt was lost at once."""
         if not self._server.takes_new or self._run.leaving or self._run.cancel_asked:
             await self._out.release()
         failpoints.hit("submit.before_intent")
         submit = await self._intent()
         failpoints.hit("submit.after_intent")
-        finding = await self._asker.look(submit.uuid)
+        finding = await self._asker.clear(submit.uuid)
         if finding.adopted is not None:
             await self._adopt(submit, finding.adopted)
         if finding.known in (Known.PENDING, Known.RUNNING, Known.ENDED):
@@ -182,9 +186,9 @@ class Attempt:
         failpoints.hit("submit.after_ask")
         reply = await self._post(submit, names)
         failpoints.hit("submit.before_receipt")
-        await self._settle(submit, reply)
+        accepted = await self._settle(submit, reply)
         failpoints.hit("submit.after_receipt")
-        return submit
+        return submit if accepted else None
 
     async def _intent(self) -> Open:
         uuid, boot = uuid4(), self._server.boot
@@ -223,8 +227,8 @@ class Attempt:
         failpoints.hit("submit.after_check")
         return allowed
 
-    async def _settle(self, submit: Open, reply: PostReply) -> None:
-        """Turn the reply into a receipt, or send the job on its way (the table of section 5)."""
+    async def _settle(self, submit: Open, reply: PostReply) -> bool:
+        """Turn the reply into a receipt, or send the job on its way (the table of section 5); False: lost at once."""
         log.debug("posted", job=str(self._hold.job_id), server=self._server.name, reply=reply.kind.value)
         try:
             match reply.kind:
@@ -248,33 +252,41 @@ class Attempt:
                     log.warning(
                         "post_in_doubt", job=str(self._hold.job_id), server=self._server.name, why=reply.message
                     )
-                    if await self._found(submit, boottime() + settle_s):
-                        await self._receipt(submit, None)
-                    else:
-                        doubtful = reply.kind is Reply.OPEN_DOUBT
-                        await self._out.fail(submit, from_reply(reply), state=SubmitState.REFUSED, doubtful=doubtful)
+                    match await self._found(submit, boottime() + settle_s):
+                        case Doubt.THERE:
+                            await self._receipt(submit, None)
+                        case Doubt.LOST:
+                            await self._lost(submit, accepted=False)
+                            return False
+                        case Doubt.REFUSED:
+                            told, doubtful = from_reply(reply), reply.kind is Reply.OPEN_DOUBT
+                            await self._out.fail(submit, told, state=SubmitState.REFUSED, doubtful=doubtful)
+            return True
         except NotHeld:
             if reply.kind in (Reply.ACCEPTED, Reply.HALF_VALID, Reply.SETTLED_DOUBT, Reply.OPEN_DOUBT):
                 await self._ledger.late_receipt(submit.uuid, reply.number)
             raise
 
-    async def _found(self, submit: Open, settled_at: float) -> bool:
-        """Whether the prompt is at its server; "unknown" is believed only from `settled_at` (boottime) on.
+    async def _found(self, submit: Open, settled_at: float) -> Doubt:
+        """How a doubt ends; "unknown" is believed only from `settled_at` (boottime) on.
 
-        A server that can't tell keeps the job bound: nothing is posted while it can't be asked.
+        It is "lost" where the server started anew, or an earlier entry stands: the prompt may have run, and its end be
+        gone or replaced. A server that can't tell keeps the job bound: nothing is posted while it can't be asked.
         """
         while True:
             late = boottime() >= settled_at
             finding = await self._asker.look(submit.uuid)
-            if finding.adopted is not None:
-                await self._adopt(submit, finding.adopted)
             if finding.known in (Known.PENDING, Known.RUNNING, Known.ENDED):
-                return True
+                return Doubt.THERE
             if finding.known is Known.CANT_TELL:
                 self._cant_tell(finding)
                 await self._out.release(SERVER_AWAY_S)
+            if late and finding.adopted is not None:
+                await self._adopt(submit, finding.adopted)
             if late:
-                return False
+                # The boot is read after the answer, never before: a restart in between would pass unseen.
+                lost = finding.answer.entry is not None or await self._booted_since(submit)
+                return Doubt.LOST if lost else Doubt.REFUSED
             if self._run.leaving:
                 await self._out.release(handed_over=True)
             await self._run.pause(min(ASK_AGAIN_S, max(0.01, settled_at - boottime())))
@@ -315,7 +327,7 @@ class Attempt:
                 case Known.ENDED if finding.answer.entry is not None:
                     return await self._ended(submit, finding.answer.entry)
                 case Known.UNKNOWN:
-                    await self._lost(submit)
+                    await self._lost(submit, accepted=finding.answer.entry is None)
                     return None
                 case Known.CANT_TELL if away >= AWAY_ASKS:
                     self._cant_tell(finding)
@@ -346,11 +358,11 @@ class Attempt:
             told = failure("interrupted", "somebody else interrupted the run at its server")
         await self._out.fail(submit, told, entry=entry, executed=True)
 
-    async def _lost(self, submit: Open) -> None:
-        """Accepted, and now known to nobody: queue the same id again, a limited number of times."""
+    async def _lost(self, submit: Open, *, accepted: bool) -> None:
+        """It was queued, or may have been, and nobody knows it: queue the same id again, a limited number of times."""
         restarted = await self._booted_since(submit)
         lost = failure("lost", f"{self._server.name} no longer knows the prompt")
-        if restarted:
+        if restarted or not accepted:
             lost = replace(lost, quarantine=None)
         elif lost.quarantine:
             await self._out.quarantine(lost.quarantine)
@@ -364,7 +376,9 @@ class Attempt:
         if decision.then is Then.DEAD:
             await self._out.fail(submit, decision.failure, state=SubmitState.LOST, executed=submit.executed)
         log.warning("prompt_lost", job=str(self._hold.job_id), server=self._server.name, restarted=restarted)
-        await self._ledger.close_submit(self._hold, submit.no, SubmitState.LOST, reason=lost.message, resubmit=True)
+        await self._ledger.close_submit(
+            self._hold, submit.no, SubmitState.LOST, reason=lost.message, resubmit=True, doubtful=not accepted
+        )
         await self._quiet()
 
     async def _booted_since(self, submit: Open) -> bool:
@@ -392,23 +406,13 @@ class Attempt:
             await self._out.end(
                 submit, state, stopped.state, entry=stopped.entry, executed=ran, spend=False, outcome=outcome
             )
-        told = told or self._told_of(reason)
+        told = told or self._out.told_of(reason)
         await self._out.fail(submit, told, state=stopped.state, entry=stopped.entry, executed=ran)
-
-    def _told_of(self, reason: StopReason) -> Failure:
-        """The failure of a run that was stopped for this reason."""
-        if reason is StopReason.HALF_VALID:
-            return failure("half_valid", "ComfyUI would run only a part of the workflow")
-        code, limit = ("silence_timeout", self._work.policy.silence_timeout_s)
-        if reason is StopReason.TIMEOUT:
-            code, limit = ("run_timeout", self._work.policy.run_timeout_s)
-        return failure(code, f"the run was stopped on {self._server.name} after {limit:g} s")
 
     async def _adopt(self, submit: Open, entry: HistoryEntry) -> NoReturn:
         """An earlier submit of this job succeeded after all: that is the job's result, and nothing runs again."""
         log.warning("adopted", job=str(self._hold.job_id), server=self._server.name, said="already in /history")
-        # Its own prompt may be there too, hidden behind the entry.
-        await self._ledger.run_ended(self._hold, submit.no, entry, executed=submit.executed, stop=True)
+        await self._ledger.run_ended(self._hold, submit.no, entry, executed=submit.executed)
         self._tools.fleet.free_slot(self._server, self._hold.job_id)
         await self._download(entry.outputs, None)
 

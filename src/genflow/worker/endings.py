@@ -99,6 +99,15 @@ class Endings:
         await self._tools.ledger.renew(self._run.hold)
         await self._tools.fleet.quarantine(self._server, reason)
 
+    def told_of(self, reason: StopReason) -> Failure:
+        """The failure of a run that was stopped for this reason."""
+        if reason is StopReason.HALF_VALID:
+            return failure("half_valid", "ComfyUI would run only a part of the workflow")
+        code, limit = ("silence_timeout", self._work.policy.silence_timeout_s)
+        if reason is StopReason.TIMEOUT:
+            code, limit = ("run_timeout", self._work.policy.run_timeout_s)
+        return failure(code, f"the run was stopped on {self._server.name} after {limit:g} s")
+
     async def withdraw(
         self, submit: Open, delay_s: float = 0.0, state: SubmitState = SubmitState.WITHDRAWN
     ) -> NoReturn:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -54,10 +53,6 @@ async def stop_prompt(
                 return Stopped(SubmitState.ENDED, finding.answer.entry)
             case Known.UNKNOWN:
                 return Stopped(SubmitState.WITHDRAWN, None)
-            case Known.EARLIER_ENDED:
-                # It hides whatever is open under the same id.
-                with suppress(ComfyError):
-                    await server.comfy.history_delete(run.hold.job_id, timeout_s=await room(tools, run))
             case Known.CANT_TELL:
                 unreachable_since = unreachable_since or began
                 if reason is StopReason.CANCEL and boottime() - unreachable_since > tools.cancel_unreachable_s:

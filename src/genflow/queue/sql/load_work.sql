@@ -7,9 +7,9 @@ select j.id, j.step, j.attempt, j.takeovers, j.resubmits, j.collects, j.cancel_a
                    extract(epoch from genflow.clock() - ended_at)::float8 as ended_ago_s,
                    extract(epoch from genflow.clock() - running_at)::float8 as running_for_s
             from genflow.submits where job_id = j.id order by no desc limit 1) as u) as submit,
-       coalesce((select json_agg(json_build_object('server_id', d.server_id, 'boot', d.boot))
-                 from genflow.submits as d
-                 where d.job_id = j.id and (d.doubtful or d.state = 14)), '[]') as doubtful,
+       array(select distinct d.server_id
+             from genflow.submits as d
+             where d.job_id = j.id and (d.doubtful or d.state = 14)) as doubtful,
        coalesce((select json_agg(json_build_object('server_id', f.server_id, 'name', f.name, 'boot', f.boot,
                                                    'hash', encode(f.hash, 'hex')))
                  from genflow.server_file_refs as r

@@ -1,5 +1,4 @@
--- Checkpoint: the run ended well and is to be collected; its slot is free from here, its attempt is spent. Where an
--- earlier submit's run is adopted, the present one may still be at its server: a stop chore looks after it.
+-- Checkpoint: the run ended well and is to be collected; its slot is free from here, its attempt is spent.
 -- Locks: the job's row (fence). Index: jobs_pkey, submits_pkey.
 with held as materialized (
     select id, cancel_at
@@ -12,13 +11,7 @@ with held as materialized (
         exec_end_ms = %(exec_end_ms)s, ended_at = genflow.clock(), accepted_at = coalesce(u.accepted_at, genflow.clock())
     from held
     where u.job_id = held.id and u.no = %(no)s and u.state < 10
-    returning u.attempt, u.no, u.uuid, u.server_id
-), chore as (
-    insert into genflow.chores (kind, server_id, job_id, submit_no, submit, due_at)
-    select 'stop', closed.server_id, held.id, closed.no, closed.uuid, genflow.clock()
-    from held, closed
-    where %(stop)s
-    on conflict do nothing
+    returning u.attempt
 ), kept as (
     update genflow.jobs as j
     set step = 3, executing_at = coalesce(j.executing_at, genflow.clock()), deadline_at = null,
