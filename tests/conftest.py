@@ -1,5 +1,7 @@
 """The fixtures that all rooms' tests share."""
 
+import signal
+
 from tests.support.postgres import (
     database,
     database_of_each_release,
@@ -8,3 +10,7 @@ from tests.support.postgres import (
 )
 
 __all__ = ["database", "database_of_each_release", "release_server", "test_server"]
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts its background jobs deaf to Ctrl-C, and every process that a test starts would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -198,7 +198,16 @@ class Service:
         first = len(self.simulators)
         started = await asyncio.gather(
             *(
-                self.start(f"sim{number}", "simulate", "--json", "--port", "0", "--name", "s", *_flags(options))
+                self.start(
+                    f"sim{number}",
+                    "simulate",
+                    "--json",
+                    "--port",
+                    "0",
+                    "--name",
+                    "s",
+                    *_flags({"output_dir": self.folder / f"sim{number}"} | options),
+                )
                 for number in range(first, first + count)
             )
         )
