@@ -65,7 +65,7 @@ def something_to_collect(held: Held) -> bool:
     return held.row.collecting != NOWHERE
 
 
-SWEEPS = ("rescue", "back_offs_end", "start_by_passes", "cancel_of_an_unreachable_server")
+SWEEPS = ("rescue", "back_offs_end", "start_by_passes", "cancel_of_an_unreachable_server", "chores_are_done")
 WRITES = {
     "renew": (holding, 1),
     "upload_done": (nothing_open, 1),
@@ -92,10 +92,12 @@ class QueueAndModel(RuleBasedStateMachine):
         self.twins: list[Twin] = []
         self.holds: list[Held] = []
         self.servers: list[int] = []
+        self.stops: set[int] = set()
+        """Servers with a prompt that was given up and is not stopped yet: they get no new work."""
         self.leaps = 0
 
     def teardown(self) -> None:
-        self.sql("truncate genflow.jobs cascade")
+        self.sql("truncate genflow.jobs, genflow.chores cascade")
         self.sql("select set_config('genflow.clock_offset', '0', false)")
 
     def real(self, work: Awaitable[T]) -> T:
@@ -180,7 +182,7 @@ class QueueAndModel(RuleBasedStateMachine):
         queued = [twin for twin in self.twins if twin.row.state is State.QUEUED]
         if bound:
             return [twin for twin in queued if twin.row.bound == server]
-        if any(twin.row.open and twin.row.open.server == server for twin in self.twins):
+        if server in self.stops or any(twin.row.open and twin.row.open.server == server for twin in self.twins):
             return []
         return [twin for twin in queued if twin.row.bound == NOWHERE and not (twin.start_by and twin.late)]
 
@@ -280,7 +282,7 @@ class QueueAndModel(RuleBasedStateMachine):
         state = choose([State.QUEUED, State.WAITING, State.FAILED])
         submit_state = choose([SubmitState.ENDED, SubmitState.REFUSED, SubmitState.WITHDRAWN, SubmitState.ABANDONED])
         spend, doubtful = choose([True, False]), choose([True, False])
-        no = self._no(held)
+        no, given_up = self._no(held), held.row.open
         ended = self._fenced(
             held,
             lambda row, token: rows.end_attempt(
@@ -300,6 +302,8 @@ class QueueAndModel(RuleBasedStateMachine):
         if ended is not None:
             assert ended is held.row.state
             held.twin.due = False
+            if given_up is not None and submit_state is SubmitState.ABANDONED:
+                self.stops.add(given_up.server)
 
     def _release(self, held: Held, choose: Choose) -> None:
         wait = choose([True, False])
@@ -365,7 +369,13 @@ class QueueAndModel(RuleBasedStateMachine):
         ]
         assert self.real(self.queue.sweeps.cancel_unreachable(unseen_s=60.0)) == len(stranded)
         for twin in stranded:
+            if twin.row.open is not None:
+                self.stops.add(twin.row.open.server)
             twin.row = rows.abandon(twin.row)
+
+    def _chores_are_done(self) -> None:
+        self.sql("delete from genflow.chores")
+        self.stops.clear()
 
     # What must hold at every moment.
 
