@@ -82,7 +82,6 @@ class StopReason(StrEnum):
     SILENCE = "silence"
     CANCEL = "cancel"
     HALF_VALID = "half_valid"
-    NEIGHBOUR = "neighbour"
     SHUTDOWN = "shutdown"
 
 

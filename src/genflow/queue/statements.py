@@ -11,9 +11,3 @@ from typing import LiteralString
 def statement(name: str) -> LiteralString:
     """The text of sql/NAME.sql. FileNotFoundError where there is none."""
     return resources.files("genflow.queue").joinpath("sql", f"{name}.sql").read_text("utf-8")
-
-
-def statement_names() -> list[str]:
-    """Every statement there is, by name."""
-    folder = resources.files("genflow.queue").joinpath("sql")
-    return sorted(entry.name.removesuffix(".sql") for entry in folder.iterdir() if entry.name.endswith(".sql"))

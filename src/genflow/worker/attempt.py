@@ -400,7 +400,7 @@ class Attempt:
         if stopped.state is SubmitState.ABANDONED:
             await self._out.quarantine("a run would not stop")
         ran = submit.executed or stopped.entry is not None
-        if reason in (StopReason.CANCEL, StopReason.SHUTDOWN, StopReason.NEIGHBOUR):
+        if reason in (StopReason.CANCEL, StopReason.SHUTDOWN):
             state = State.CANCELED if reason is StopReason.CANCEL else State.QUEUED
             outcome = "canceled" if reason is StopReason.CANCEL else "given_back"
             await self._out.end(
