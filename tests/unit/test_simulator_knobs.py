@@ -37,6 +37,7 @@ def test_every_knob_is_documented() -> None:
         ({"error": "boom"}, "one of error, oom, cuda"),
         ({"speed_factor": 0}, "a number above 0"),
         ({"models": {"loras": "x"}}, "an object of folder = list of file names"),
+        ({"lacks": "ImageInvert"}, "a list of node classes"),
         ([], "the body must be an object"),
     ],
 )
@@ -448,6 +449,16 @@ async def test_models_are_what_the_server_has() -> None:
         assert await wire.get("/models/ipadapter") == []
         info = await wire.get("/object_info/IPAdapterModelLoader")
         assert info["IPAdapterModelLoader"]["input"]["required"]["ipadapter_file"][0] == []
+
+
+async def test_a_node_that_the_server_lacks_is_unknown_there() -> None:
+    async with simulated(knobs={"lacks": ["ImageInvert"]}) as (wire, _):
+        status, body = await wire.post(three_nodes())
+        assert (status, body["error"]["type"]) == (400, "missing_node_type")
+        assert "ImageInvert" not in await wire.get("/object_info")
+        await wire.knobs(lacks=[])
+        assert "ImageInvert" in await wire.get("/object_info")
+        await wire.queue(three_nodes())
 
 
 async def test_busy_prompts_stand_for_ever_and_never_block() -> None:

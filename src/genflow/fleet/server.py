@@ -27,6 +27,8 @@ class FleetServer:
     """Jobs of this worker that take a slot here."""
     others: int = 0
     """Prompts there that are not this worker's, at the last probe."""
+    vram: int | None = None
+    """Bytes of memory of its GPU, as far as known."""
 
     @property
     def takes_new(self) -> bool:

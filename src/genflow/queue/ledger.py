@@ -240,8 +240,14 @@ class Ledger:
         attempt: int | None = None,
         delay_s: float = 0.0,
         outcome: str = "failed",
+        avoid: bool = False,
+        min_vram: int | None = None,
     ) -> State:
-        """End the attempt without a result and send the job on to `state`; the state it really took (a cancel wins)."""
+        """End the attempt without a result and send the job on to `state`; the state it really took (a cancel wins).
+
+        `avoid`: another server than this one is better for the next attempt; `min_vram`: one with more than these bytes
+        of memory. Both are wishes: a job is never kept waiting for a server that is not there.
+        """
         row = await self._fenced(
             "end_attempt",
             hold,
@@ -258,6 +264,8 @@ class Ledger:
                 "attempt": attempt,
                 "delay_s": delay_s,
                 "outcome": outcome,
+                "avoid": avoid,
+                "min_vram": min_vram,
                 "class": None if failure is None else failure.kind.value,
                 "code": None if failure is None else failure.code,
                 "reason": None if failure is None else failure.message,

@@ -81,6 +81,12 @@ class Catalog:
 
     def __init__(self, models: dict[str, tuple[str, ...]]) -> None:
         self.models: dict[str, list[str]] = {folder: list(names) for folder, names in models.items()}
+        self.lacks: frozenset[str] = frozenset()
+        """Node classes that this server does not have."""
+
+    def spec_of(self, class_type: str) -> NodeSpec | None:
+        """The declaration of a node class that this server has."""
+        return None if class_type in self.lacks else spec_of(class_type)
 
     def options(self, class_type: str, spec: InputSpec) -> list[str] | None:
         """The choices of a combo input on this server; None for an input that is no combo."""
@@ -92,7 +98,7 @@ class Catalog:
     def object_info(self, class_type: str, input_files: list[str]) -> dict[str, Any]:
         """`/object_info/NODE`: an unknown node gives an empty object, as on a real server."""
         info = _recorded().get(class_type)
-        if info is None:
+        if info is None or class_type in self.lacks:
             return {}
         filled = copy.deepcopy(info)
         required = filled["input"].get("required", {})

@@ -20,7 +20,8 @@ def _refusal(fault: GenflowError) -> web.Response:
 async def get_knobs(request: web.Request) -> web.Response:
     """`GET /simulator/knobs`: every position, and the words left in the script."""
     server = request.app[SERVER]
-    return said(server.knobs.shown() | {"script": list(server.script), "models": server.catalog.models})
+    lacks = {"lacks": sorted(server.catalog.lacks)}
+    return said(server.knobs.shown() | {"script": list(server.script), "models": server.catalog.models} | lacks)
 
 
 async def post_knobs(request: web.Request) -> web.StreamResponse:

@@ -135,6 +135,12 @@ def _script(value: Any) -> list[str]:
     raise ValueError(f"words out of {', '.join(WORDS)}")
 
 
+def _names(value: Any) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise ValueError("a list of node classes")
+    return list(value)
+
+
 def _models(value: Any) -> dict[str, list[str]]:
     if not isinstance(value, dict):
         raise ValueError("an object of folder = list of file names")
@@ -190,6 +196,7 @@ KNOBS: dict[str, Knob] = {
     "busy": Knob(_busy, action=True),
     "busy_for": Knob(_number, 0.0),
     "models": Knob(_models, action=True),
+    "lacks": Knob(_names, action=True),
 }
 
 

@@ -177,6 +177,8 @@ class SimulatedServer:
             self.script.extend(actions["script"])
         if "models" in actions:
             self.catalog.models.update(actions["models"])
+        if "lacks" in actions:
+            self.catalog.lacks = frozenset(actions["lacks"])
         if actions.get("release"):
             self.knobs.set({"hold": None})
             self.boot.bench.release.set()

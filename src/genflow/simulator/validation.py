@@ -43,7 +43,7 @@ def validate_prompt(
     """Check a graph. Shapes that ComfyUI does not expect raise here as they do there (the POST is then a 500)."""
     outputs: list[str] = []
     for node_id, node in graph.items():
-        spec = spec_of(node["class_type"]) if "class_type" in node else None
+        spec = catalog.spec_of(node["class_type"]) if "class_type" in node else None
         if spec is None:
             return Verdict(error=_missing_node(node_id, node, old=old))
         if spec.output_node and (targets is None or node_id in targets):

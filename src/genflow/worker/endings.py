@@ -21,6 +21,10 @@ from genflow.worker.tools import Tools
 log = structlog.get_logger()
 
 
+ELSEWHERE = ("cuda_fault", "would_not_stop", "out_of_memory")
+"""Failures after which the next attempt is better made on another server."""
+
+
 @dataclass(slots=True)
 class Open:
     """The submit that is being followed."""
@@ -86,6 +90,8 @@ class Endings:
             executed=executed,
             doubtful=doubtful,
             delay_s=decision.delay_s,
+            avoid=decision.failure.code in ELSEWHERE,
+            min_vram=self._server.vram if decision.failure.code == "out_of_memory" else None,
         )
 
     async def refuse(self, told: Failure) -> NoReturn:
@@ -128,6 +134,8 @@ class Endings:
         delay_s: float = 0.0,
         spend: bool = True,
         outcome: str = "failed",
+        avoid: bool = False,
+        min_vram: int | None = None,
     ) -> NoReturn:
         """End the attempt and its submit in one transaction; a cancel that was asked wins over `after`."""
         ended = await self._tools.ledger.end_attempt(
@@ -143,6 +151,8 @@ class Endings:
             delay_s=delay_s,
             spend=spend,
             outcome=outcome,
+            avoid=avoid,
+            min_vram=min_vram,
         )
         if ended.terminal:
             self._log.info(ended.name.lower())

@@ -1,5 +1,6 @@
 -- An attempt ended without a result: close its submit, spend or give back its number, and send the job on its way
 -- (1 waiting, 2 queued, 11 failed, 12 canceled) in one transaction, so that a crash can't run a dead letter again.
+-- `avoid` makes another server better for the next attempt, `min_vram` one with more memory than these bytes.
 -- A job whose cancel was asked is canceled whatever the outcome. An abandoned submit leaves a stop chore.
 -- Locks: the job's row (fence). Index: jobs_pkey, submits_pkey.
 with held as materialized (
@@ -39,6 +40,9 @@ set state = case when held.cancel_at is not null then 12 else %(state)s end,
     expires_at = case when %(state)s >= 10 or held.cancel_at is not null
                       then genflow.clock() + %(retention_s)s * interval '1 s' else j.expires_at end,
     error = case when held.cancel_at is null and %(state)s = 11 then %(error)s::json end,
+    avoid_id = case when %(avoid)s then coalesce((select server_id from closed), j.server_id, j.avoid_id)
+                    else j.avoid_id end,
+    min_vram = greatest(j.min_vram, %(min_vram)s::bigint),
     server_id = null, step = least(j.step, 1::smallint), collects = 0, deadline_at = null,
     token = j.token + 1, worker_id = null, lease_until = genflow.clock()
 from held
