@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
-from collections.abc import Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -14,14 +11,12 @@ from fastapi.responses import JSONResponse
 
 from genflow.api import shapes
 from genflow.api.bodies import json_fields
-from genflow.api.context import Context, idempotency_key, labels, uuid_of
+from genflow.api.context import Context, idempotency_key, uuid_of
 from genflow.api.errors import not_found
 from genflow.errors import GenflowError, clean_text
+from genflow.intake.admission import LABELS_BYTES, body_hash, check_assets, check_size, graph_of, labels
 from genflow.queue.records import JobView, NewJob
-from genflow.workflow import AssetRef, asset_refs, check_outputs, check_structure, missing_asset
-
-_LABELS_BYTES = 256 * 1024
-"""Room for metadata and extra_data beside the workflow, in bytes."""
+from genflow.workflow import check_outputs
 
 _SMALL_BYTES = 64 * 1024
 _RESERVED = ("webhook_url", "inputs")
@@ -37,17 +32,17 @@ def routes(context: Context) -> APIRouter:
         """Accept an API-format workflow; 201 means that the job is recorded for good."""
         key = idempotency_key(request)
         limit = context.settings.max_workflow_bytes
-        fields = await json_fields(request, limit + _LABELS_BYTES, workflow=True)
+        fields = await json_fields(request, limit + LABELS_BYTES, workflow=True)
         workflow, text = fields.get("workflow", (None, ""))
         _check_closed(fields, text, limit)
         metadata = labels(fields.get("metadata", (None, ""))[0])
         extra_data = _extra_data(fields.get("extra_data", (None, ""))[0])
         if len(text) > _SMALL_BYTES:
-            graph, refs = await asyncio.to_thread(_graph, workflow)
+            graph, refs = await asyncio.to_thread(graph_of, workflow)
         else:
-            graph, refs = _graph(workflow)
+            graph, refs = graph_of(workflow)
         check_outputs(graph, await context.queue.known_object_info())
-        await check_assets(context, refs)
+        await check_assets(context.queue, refs)
         job = NewJob(
             id=uuid4(),
             workflow=text,
@@ -103,21 +98,6 @@ def created(context: Context, request: Request, view: JobView, headers: dict[str
     return JSONResponse(shown, status_code=201, headers={"Location": shown["urls"]["self"], **(headers or {})})
 
 
-async def check_assets(context: Context, refs: Sequence[AssetRef]) -> None:
-    """GenflowError `missing_asset` unless each reference is an asset of this tenant with its bytes in the store."""
-    if not refs:
-        return
-    found = await context.queue.assets([ref.id for ref in refs])
-    for ref in refs:
-        if ref.id not in found or found[ref.id].hash is None:
-            raise missing_asset("workflow", "unknown", f"there is no asset {ref.id}", got=str(ref.id))
-
-
-def body_hash(*parts: Any) -> bytes:
-    """What tells one request's content from another's; a credential in extra_data is no part of it."""
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).digest()
-
-
 def _check_closed(fields: Any, text: str, limit: int) -> None:
     for name in _RESERVED:
         if name in fields:
@@ -127,10 +107,7 @@ def _check_closed(fields: Any, text: str, limit: int) -> None:
         hint = " (ComfyUI's own “prompt” goes there)" if "prompt" in fields else ""
         details = {"field": "workflow", "reason": "missing"}
         raise GenflowError("invalid_workflow", f"The body must have a workflow{hint}.", details=details)
-    if (size := len(text.encode("utf-8", "surrogatepass"))) > limit:
-        message = f"The workflow has {size} bytes; at most {limit} are accepted."
-        too_large = {"field": "workflow", "reason": "too_large", "limit": limit, "got": size}
-        raise GenflowError("payload_too_large", message, status=413, details=too_large)
+    check_size(text, limit)
 
 
 def _extra_data(value: Any) -> dict[str, Any] | None:
@@ -147,8 +124,3 @@ def _extra_data(value: Any) -> dict[str, Any] | None:
     if not isinstance(value.get(_EXTRA_DATA, ""), str):
         raise GenflowError("invalid_workflow", f"extra_data.{_EXTRA_DATA} must be a text.", details=details)
     return value or None
-
-
-def _graph(workflow: Any) -> tuple[dict[str, Any], list[AssetRef]]:
-    graph = check_structure(workflow)
-    return graph, asset_refs(graph)

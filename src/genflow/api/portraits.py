@@ -25,9 +25,10 @@ from genflow.api.bodies import (
     object_field,
     unsupported_media_type,
 )
-from genflow.api.context import Context, idempotency_key, labels
-from genflow.api.jobs import body_hash, created, view_of
+from genflow.api.context import Context, idempotency_key
+from genflow.api.jobs import created, view_of
 from genflow.errors import GenflowError, clean_text
+from genflow.intake.admission import body_hash, labels
 from genflow.protocol import boottime
 from genflow.queue.records import AssetRecord, NewJob
 from genflow.templates import Parameters, invalid_parameter, portrait_workflow, read_parameters
