@@ -80,7 +80,8 @@ async def _genflow(pool: Pool) -> float:
         registry = Registry(writer, worker_id)
         await registry.register_worker(name="bench", host="bench", version="0")
         name = f"gpu{next(servers)}"
-        server: int = (await writer.write("register_server", {"name": name, "slots": 2}))[0]["id"]
+        registered = await writer.write("register_server", {"name": name, "slots": 2, "tags": [], "vram": None})
+        server: int = registered[0]["id"]
         ledger = Ledger(writer, worker_id, timing, retention_s=3600.0)
         while claimed := await ledger.claim_unbound(server, slots=2, limit=1):
             _, hold = claimed[0]

@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from genflow.cli import app
 from genflow.failpoints import FAILPOINTS
@@ -37,6 +38,11 @@ lease = 20
 
 [gpu]
 gpu0 = "http://127.0.0.1:8188"
+
+[gpu.gpu1]
+url = "https://gpus.example:8443"
+vram = "24GB"
+headers = { Authorization = "Bearer …" }
 
 [portrait]
 checkpoint = "dreamshaper_8.safetensors"
@@ -74,7 +80,9 @@ def default_of(field: FieldInfo) -> str:
         made_by = field.default_factory.__name__
         return {"dict": "none", "gethostname": "the host's name"}.get(made_by, f"from `{made_by}`")
     value = field.default
-    if value is None or value == "":
+    if value is PydanticUndefined:
+        return "required"
+    if value in (None, "", ()):
         return "none"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
@@ -111,6 +119,9 @@ def rows(model: type[BaseModel], before: str = "") -> Iterator[str]:
         meaning = f"{field.description}{choices_of(field.annotation)}"
         meaning = meaning.replace("|", r"\|")
         yield f"| `{before}{name}` | {default_of(field)} | {meaning} | `{variable}` |"
+        for table in get_args(field.annotation):
+            if isinstance(table, type) and issubclass(table, BaseModel):
+                yield from rows(table, f"{before}{name}.NAME.")
 
 
 def settings_page() -> str:

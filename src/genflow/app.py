@@ -165,6 +165,8 @@ async def run_worker(settings: Settings, conninfo: str) -> AsyncIterator[tuple[U
             probe_s=settings.probe_s,
             quarantine_s=settings.quarantine_s,
             alive_s=2 * timing.lease_s,
+            no_server_s=settings.no_server_s,
+            max_queue=settings.max_queue,
         )
         stack.push_async_callback(fleet.stop)
         await fleet.start()

@@ -8,11 +8,23 @@ docs/reference/settings.md is made from the descriptions here.
 from __future__ import annotations
 
 import os
+import re
 import socket
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -26,24 +38,111 @@ from genflow.protocol import Timing
 
 
 def _parse_servers(value: Any) -> Any:
-    """Accept `gpu0=http://host:8188,gpu1=…`, a list of such pairs, or a table."""
+    """Accept `gpu0=http://host:8188,gpu1=…`, a list of such pairs, or a table whose values are addresses or tables."""
     if isinstance(value, str):
         value = [part for part in value.split(",") if part.strip()]
-    if not isinstance(value, list | tuple):
+    if isinstance(value, list | tuple):
+        value = _pairs(value)
+    if not isinstance(value, dict):
         return value
+    return {name: {"url": given} if isinstance(given, str) else given for name, given in value.items()}
+
+
+def _pairs(given: Iterable[Any]) -> dict[str, str]:
     servers: dict[str, str] = {}
-    for pair in value:
+    for pair in given:
         name, separator, url = str(pair).strip().partition("=")
         if not separator or not name or not url.startswith(("http://", "https://")):
             raise ValueError(f"a server is given as NAME=URL, for example gpu0=http://127.0.0.1:8188, not {pair!r}")
-        url = url.rstrip("/")
         if name in servers:
-            raise ValueError(f"the server name {name!r} is given twice: {servers[name]} and {url}")
-        if url in servers.values():
-            other = next(known for known, address in servers.items() if address == url)
-            raise ValueError(f"one server under two names: {other!r} and {name!r} are both {url}")
-        servers[name] = url
+            raise ValueError(f"the server name {name!r} is given twice: {servers[name]} and {url.rstrip('/')}")
+        servers[name] = url.rstrip("/")
     return servers
+
+
+def _each_server_once(servers: dict[str, ServerSettings]) -> dict[str, ServerSettings]:
+    names: dict[str, str] = {}
+    for name, server in servers.items():
+        if server.url in names:
+            raise ValueError(f"one server under two names: {names[server.url]!r} and {name!r} are both {server.url}")
+        names[server.url] = name
+    return servers
+
+
+_UNITS = {"": 1, "b": 1, "mb": 1024**2, "mib": 1024**2, "gb": 1024**3, "gib": 1024**3}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_OWN_HEADER = re.compile(
+    r"host|connection|upgrade|content-(length|type)|transfer-encoding|accept-encoding|expect|sec-.*", re.IGNORECASE
+)
+
+
+def _memory(value: Any) -> Any:
+    """Bytes from a number, or from a text such as `24GB`; a GB is 1,024³ bytes, as the makers of GPUs count."""
+    if not isinstance(value, str):
+        return value
+    found = _SIZE.fullmatch(value)
+    unit = None if found is None else _UNITS.get(found[2].lower())
+    if found is None or unit is None:
+        raise ValueError(f'memory is a number of bytes or a text such as "24GB" or "8192MB", not {value[:40]!r}')
+    return int(float(found[1]) * unit)
+
+
+class ServerSettings(BaseModel):
+    """One ComfyUI server, as a table of the file gives it: `[gpu.NAME]`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: str = Field(description="Its address.")
+    tags: tuple[str, ...] = Field((), description="Words by which people tell servers apart.")
+    vram: Annotated[int | None, BeforeValidator(_memory)] = Field(
+        None, gt=0, description='Memory of its GPU, as bytes or `"24GB"`; none = what the server says.'
+    )
+    headers: dict[str, SecretStr] = Field(
+        default_factory=dict, description="Headers sent with every call to it, such as `Authorization`; never shown."
+    )
+    ca_file: Path | None = Field(
+        None, description="PEM file of the certificate that signed the server's; none = those this machine trusts."
+    )
+    slots: int | None = Field(None, ge=1, le=64, description="Prompts that it holds at a time; none = `slots`.")
+
+    @field_validator("url")
+    @classmethod
+    def _plain_address(cls, url: str) -> str:
+        try:
+            parts = urlsplit(url)
+            whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            whole = False
+        if not whole:
+            raise ValueError("an address looks like http://127.0.0.1:8188")
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("no password belongs into an address, which is shown: send it as a header (`headers`)")
+        if parts.query or parts.fragment:
+            raise ValueError("an address has no “?” and no “#”")
+        return url.rstrip("/")
+
+    @field_validator("headers")
+    @classmethod
+    def _plain_headers(cls, headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        for name, value in headers.items():
+            if not _HEADER_NAME.fullmatch(name):
+                raise ValueError(f"{name[:80]!r} is no name of a header")
+            if _OWN_HEADER.fullmatch(name):
+                raise ValueError(f"the header {name} is genflow's own and can't be set")
+            if not all(" " <= character <= "~" for character in value.get_secret_value()):
+                raise ValueError(f"the value of the header {name} must be one line of printable ASCII")
+        return headers
+
+    @model_validator(mode="after")
+    def _certificate_fits(self) -> ServerSettings:
+        if self.ca_file is not None and not self.url.startswith("https://"):
+            raise ValueError("ca_file is for an address that begins with https://")
+        return self
+
+    def sent_headers(self) -> dict[str, str]:
+        """The headers as they go over the wire."""
+        return {name: value.get_secret_value() for name, value in self.headers.items()}
 
 
 class PortraitSettings(BaseModel):
@@ -90,9 +189,9 @@ class Settings(BaseSettings):
     min_photo_side: int = Field(128, ge=1, description="Shortest side of a photo, in pixels.")
 
     # The worker and its servers
-    gpu: Annotated[dict[str, str], NoDecode, BeforeValidator(_parse_servers)] = Field(
-        default_factory=dict, description="ComfyUI servers: NAME=URL, several separated by commas."
-    )
+    gpu: Annotated[
+        dict[str, ServerSettings], NoDecode, BeforeValidator(_parse_servers), AfterValidator(_each_server_once)
+    ] = Field(default_factory=dict, description="ComfyUI servers: NAME=URL, several separated by commas.")
     instance: str = Field(
         default_factory=socket.gethostname,
         description="Name of this machine; servers on loopback addresses are known to the fleet as INSTANCE/NAME.",
@@ -104,6 +203,12 @@ class Settings(BaseSettings):
     health_host: str = Field("127.0.0.1", description="Address of the worker's health page.")
     health_port: int = Field(8191, ge=0, le=65_535, description="Port of the worker's health page; 0 = a free one.")
     probe_s: float = Field(3.0, gt=0, description="Seconds between two probes of a server, and a probe's time limit.")
+    no_server_s: float = Field(
+        5.0, gt=0, description="Seconds until servers are looked for again while none is healthy."
+    )
+    max_queue: int | None = Field(
+        None, ge=1, description="Prompts of others on a server from which on it gets no new work; none = any number."
+    )
     quarantine_s: float = Field(60.0, gt=0, description="Seconds that a quarantined server gets no new work.")
     poll_ms: int = Field(5_000, ge=20, description="Longest time between two polls of a running prompt, milliseconds.")
     claim_poll_s: float = Field(1.0, gt=0, description="Longest time between two looks into the queue, seconds.")

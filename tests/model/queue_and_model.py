@@ -117,7 +117,8 @@ class QueueAndModel(RuleBasedStateMachine):
     @initialize()
     def two_servers(self) -> None:
         for name in SERVERS:
-            registered = self.real(self.queue.writer.write("register_server", {"name": name, "slots": SLOTS}))
+            server = {"name": name, "slots": SLOTS, "tags": [], "vram": None}
+            registered = self.real(self.queue.writer.write("register_server", server))
             self.servers.append(registered[0]["id"])
 
     @rule(data=st.data())

@@ -44,8 +44,8 @@ class Bench:
             self.workers[name] = Ledger(self.writer, worker_id, TIMING, retention_s=3600.0)
         return self.workers[name]
 
-    async def server(self, name: str = "gpu0", slots: int = 2) -> int:
-        rows = await self.writer.write("register_server", {"name": name, "slots": slots})
+    async def server(self, name: str = "gpu0", slots: int = 2, *, vram: int | None = None) -> int:
+        rows = await self.writer.write("register_server", {"name": name, "slots": slots, "tags": [], "vram": vram})
         server_id: int = rows[0]["id"]
         return server_id
 

@@ -18,7 +18,7 @@ from genflow.jobs import State
 from genflow.protocol import Timing
 from genflow.queue import Ledger, Registry
 from genflow.queue.records import NewJob
-from genflow.settings import Settings
+from genflow.settings import ServerSettings, Settings
 from genflow.storage.local import LocalStore
 from genflow.worker import Worker
 from genflow.worker.progress import LiveProgress
@@ -77,7 +77,7 @@ async def test_what_a_leaving_worker_cuts_off_is_handed_over(bench: Bench, tmp_p
         fleet = Fleet(
             registry,
             session,
-            gpus={"gpu0": str(server.make_url("/"))},
+            gpus={"gpu0": ServerSettings(url=str(server.make_url("/")))},
             instance="here",
             slots=2,
             probe_s=5.0,

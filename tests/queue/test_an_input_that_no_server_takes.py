@@ -16,6 +16,7 @@ from genflow.jobs import State
 from genflow.queue import Registry
 from genflow.queue.records import NewJob
 from genflow.queue.writer import Row
+from genflow.settings import ServerSettings
 from genflow.storage.local import LocalStore
 from genflow.worker.attempt import Attempt
 from genflow.worker.progress import LiveProgress
@@ -65,7 +66,7 @@ async def work_on_a_photo(
         fleet = Fleet(
             Registry(bench.writer, bench.worker_ids["w1"]),
             session,
-            gpus={"gpu0": str(proxy.make_url("/"))},
+            gpus={"gpu0": ServerSettings(url=str(proxy.make_url("/")))},
             instance="here",
             slots=2,
             probe_s=1.0,

@@ -247,8 +247,8 @@ class Service:
         """A worker for these servers (all)."""
         gpus = [f"--gpu={s.name}={s.url}" for s in (self.simulators if servers is None else servers)]
         settings = {
-            "health_port": 0, "lease": LEASE_S, "poll_ms": 500, "claim_poll_s": 0.2, "probe_s": 0.5, "instance": "test",
-            "log_level": "debug",
+            "health_port": 0, "lease": LEASE_S, "poll_ms": 500, "claim_poll_s": 0.2, "probe_s": 0.5, "no_server_s": 0.5,
+            "instance": "test", "log_level": "debug",
         } | options  # fmt: skip
         return await self.start(
             name, "worker", "--json", *gpus, *_flags(settings), env={"GENFLOW_FAILPOINTS": failpoints}

@@ -22,7 +22,7 @@ API = (
     "silence_s", "oom", "max_takeovers", "max_resubmits",
 )  # fmt: skip
 WORKER = (
-    "gpu", "instance", "slots", "max_in_flight", "health_host", "health_port", "probe_s",
+    "gpu", "instance", "slots", "max_in_flight", "health_host", "health_port", "probe_s", "no_server_s", "max_queue",
     "quarantine_s", "poll_ms", "claim_poll_s", "grace_s", "on_grace", "heartbeat", "margin", "post_timeout", "settle",
     "stop_grace_s", "collect_window_s", "server_lost_after_s",
 )  # fmt: skip

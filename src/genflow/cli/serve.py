@@ -15,7 +15,7 @@ import typer
 from genflow.cli.exits import Exit
 from genflow.cli.options import API, SHARED, WORKER, with_settings
 from genflow.errors import GenflowError
-from genflow.settings import Settings
+from genflow.settings import ServerSettings, Settings
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON line when ready.")]
 
@@ -99,17 +99,18 @@ async def _up(settings: Settings, simulate: int, as_json: bool) -> None:
         gpus = dict(settings.gpu)
         if simulate:
             servers = await stack.enter_async_context(running(SimulatorOptions(count=simulate)))
-            gpus |= {server.name: server.url for server in servers}
+            gpus |= {server.name: ServerSettings(url=server.url) for server in servers}
         if not gpus:
-            gpus = {"gpu0": _local_comfyui()}
+            gpus = {"gpu0": ServerSettings(url=_local_comfyui())}
         settings = settings.model_copy(update={"gpu": gpus})
         conninfo = await stack.enter_async_context(app.open_database(settings))
         url = await stack.enter_async_context(app.run_api(settings, conninfo))
         worker_id, page = await stack.enter_async_context(app.run_worker(settings, conninfo))
-        named = ", ".join(f"{name} {address}" for name, address in gpus.items())
+        addresses = {name: server.url for name, server in gpus.items()}
+        named = ", ".join(f"{name} {address}" for name, address in addresses.items())
         say(
             as_json, f"genflow on {url}\nservers: {named}\nworker's health on {page}", ready=url, health=page,
-            worker=str(worker_id), servers=gpus,
+            worker=str(worker_id), servers=addresses,
         )  # fmt: skip
         await stopped.wait()
 

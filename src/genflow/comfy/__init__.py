@@ -1,6 +1,7 @@
 """One ComfyUI server on the wire: REST and WebSocket client, messages, outputs."""
 
-from genflow.comfy.client import CALL_TIMEOUT_S, ComfyServer, open_session
+from genflow.comfy.access import Access, access, open_session
+from genflow.comfy.client import CALL_TIMEOUT_S, ComfyServer
 from genflow.comfy.errors import ComfyError, OutputGone, ServerAnswered, ServerUnreachable, Withheld
 from genflow.comfy.events import (
     Event,
@@ -15,11 +16,14 @@ from genflow.comfy.events import (
     RunStarted,
     StepProgress,
 )
+from genflow.comfy.messages import Device
 
 __all__ = [
     "CALL_TIMEOUT_S",
+    "Access",
     "ComfyError",
     "ComfyServer",
+    "Device",
     "Event",
     "EventStream",
     "NodeFinished",
@@ -35,5 +39,6 @@ __all__ = [
     "ServerUnreachable",
     "StepProgress",
     "Withheld",
+    "access",
     "open_session",
 ]

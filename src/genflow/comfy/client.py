@@ -16,8 +16,10 @@ from uuid import UUID, uuid4
 import aiohttp
 
 from genflow.comfy import fresh, messages
+from genflow.comfy.access import OPEN, Access
 from genflow.comfy.errors import ComfyError, OutputGone, ServerAnswered, ServerUnreachable, Withheld
 from genflow.comfy.events import EventStream, open_stream
+from genflow.comfy.messages import Device
 from genflow.comfy.upload import multipart
 from genflow.protocol import Answer, HistoryEntry, Known, Output, PostReply, Reply, classify_post
 
@@ -37,26 +39,19 @@ BOOT_MARKER = "genflow-boot.txt"
 _ASKS = 3
 
 
-def open_session() -> aiohttp.ClientSession:
-    """The session that all servers of a process share: no cookies, no proxy settings, no limit on connections."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        trust_env=False,
-    )
-
-
 class ComfyServer:
-    """One ComfyUI server, called `name`, at `url` (with or without a path in front).
+    """One ComfyUI server, called `name`, at `url` (with or without a path in front), reached as `access` says.
 
     Every method has a total timeout in seconds and raises ServerUnreachable or ServerAnswered, where it says nothing
     else. None of them retries.
     """
 
-    def __init__(self, name: str, url: str, session: aiohttp.ClientSession) -> None:
+    def __init__(self, name: str, url: str, session: aiohttp.ClientSession, access: Access = OPEN) -> None:
         self.name = name
         self.url = url.rstrip("/")
         self._session = session
+        self._access = access
+        self._plain = {**access.headers, "Accept-Encoding": "identity"}
         self._boot: UUID | None = None
         self._jobs_route: bool | None = None
         self._watched: set[str] = set()
@@ -66,6 +61,10 @@ class ComfyServer:
     async def system_stats(self) -> dict[str, Any]:
         """GET /system_stats: versions, memory, devices."""
         return await self._get_object("/system_stats", timeout_s=CALL_TIMEOUT_S)
+
+    async def device(self) -> Device | None:
+        """The GPU that the server runs on, None where it does not say."""
+        return messages.device_of(await self.system_stats())
 
     async def depth(self) -> int:
         """How many prompts are pending or running: GET /prompt, 39 bytes, where /queue would hold every graph."""
@@ -118,7 +117,12 @@ class ComfyServer:
 
         form = multipart(BOOT_MARKER, {"type": "temp"}, chunks(), len(content), lambda: True)
         reply = await fresh.stream(
-            f"{self.url}/upload/image", form.chunks, form.size, form.content_type, timeout_s=CALL_TIMEOUT_S
+            f"{self.url}/upload/image",
+            form.chunks,
+            form.size,
+            form.content_type,
+            access=self._access,
+            timeout_s=CALL_TIMEOUT_S,
         )
         if reply.status != 200:
             raise ServerAnswered(reply.status, _shown(reply.body))
@@ -201,7 +205,7 @@ class ComfyServer:
         Never raises for faults of the wire. Cancelled or timed out, the connection is reset.
         """
         try:
-            reply = await fresh.send(f"{self.url}/prompt", body, timeout_s=timeout_s, gate=gate)
+            reply = await fresh.send(f"{self.url}/prompt", body, access=self._access, timeout_s=timeout_s, gate=gate)
         except Withheld as error:
             return PostReply(Reply.REFUSED, error_type="withheld", message=str(error))
         except fresh.NotConnected as error:
@@ -218,7 +222,9 @@ class ComfyServer:
         Where POST /api/jobs/ID/cancel is missing: queue delete, then an interrupt, if this very prompt runs.
         """
         async with _within(timeout_s):
-            reply = await fresh.send(f"{self.url}/api/jobs/{job_id}/cancel", b"{}", timeout_s=timeout_s)
+            reply = await fresh.send(
+                f"{self.url}/api/jobs/{job_id}/cancel", b"{}", access=self._access, timeout_s=timeout_s
+            )
             if reply.status not in (404, 405):
                 _expect_200(reply)
                 return
@@ -236,7 +242,7 @@ class ComfyServer:
 
     async def _change(self, path: str, body: Mapping[str, Any], timeout_s: float) -> None:
         sent = json.dumps(body).encode("ascii")
-        _expect_200(await fresh.send(f"{self.url}{path}", sent, timeout_s=timeout_s))
+        _expect_200(await fresh.send(f"{self.url}{path}", sent, access=self._access, timeout_s=timeout_s))
 
     # --- files ---
 
@@ -253,6 +259,7 @@ class ComfyServer:
             form.chunks,
             form.size,
             form.content_type,
+            access=self._access,
             timeout_s=UPLOAD_TIMEOUT_S + size / UPLOAD_BYTES_PER_S,
         )
         answer = _json(reply.body) if reply.status == 200 else None
@@ -271,7 +278,12 @@ class ComfyServer:
         size = 0
         try:
             async with self._session.get(
-                f"{self.url}/view", params=params, timeout=timeout, allow_redirects=False, headers=_PLAIN
+                f"{self.url}/view",
+                params=params,
+                timeout=timeout,
+                allow_redirects=False,
+                headers=self._plain,
+                ssl=self._access.ssl,
             ) as reply:
                 if reply.status == 404:
                     raise OutputGone(f"{output.subfolder}/{output.filename} is not there")
@@ -300,7 +312,7 @@ class ComfyServer:
             raise RuntimeError(f"client id {client_id} has a socket already")
         self._watched.add(client_id)
         try:
-            async with await open_stream(self._session, self.url, client_id) as events:
+            async with await open_stream(self._session, self.url, client_id, self._access) as events:
                 yield events
         finally:
             self._watched.discard(client_id)
@@ -323,7 +335,8 @@ class ComfyServer:
                 params=params,
                 timeout=aiohttp.ClientTimeout(total=timeout_s),
                 allow_redirects=False,
-                headers=_PLAIN,
+                headers=self._plain,
+                ssl=self._access.ssl,
             ) as reply:
                 body = bytearray()
                 async for chunk in reply.content.iter_any():
@@ -333,9 +346,6 @@ class ComfyServer:
                 return reply.status, bytes(body)
         except (aiohttp.ClientError, OSError) as error:
             raise ServerUnreachable(f"{path}: {error or type(error).__name__}") from error
-
-
-_PLAIN = {"Accept-Encoding": "identity"}
 
 
 @contextlib.asynccontextmanager

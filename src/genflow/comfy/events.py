@@ -18,6 +18,7 @@ from uuid import UUID
 
 import aiohttp
 
+from genflow.comfy.access import OPEN, Access
 from genflow.comfy.errors import ServerAnswered, ServerUnreachable
 from genflow.errors import clean_text
 from genflow.protocol import Output, walk_outputs
@@ -273,7 +274,7 @@ def _size(event: Event) -> int:
     return len(event.image) if isinstance(event, Preview) else 0
 
 
-async def open_stream(session: aiohttp.ClientSession, url: str, client_id: str) -> EventStream:
+async def open_stream(session: aiohttp.ClientSession, url: str, client_id: str, access: Access = OPEN) -> EventStream:
     """Open the WebSocket of `client_id` and ask for previews that name their node. The caller sets the time limit.
 
     Raises ServerUnreachable or ServerAnswered.
@@ -282,6 +283,8 @@ async def open_stream(session: aiohttp.ClientSession, url: str, client_id: str) 
         socket = await session.ws_connect(
             f"{url}/ws",
             params={"clientId": client_id},
+            headers=access.headers,
+            ssl=access.ssl,
             max_msg_size=MAX_MESSAGE_BYTES,
             heartbeat=HEARTBEAT_S,
             timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),

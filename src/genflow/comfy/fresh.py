@@ -15,6 +15,7 @@ from typing import Any
 
 import aiohttp
 
+from genflow.comfy.access import Access
 from genflow.comfy.errors import ServerUnreachable, Withheld
 
 MAX_REPLY_BYTES = 1024 * 1024
@@ -89,6 +90,7 @@ async def send(
     url: str,
     body: bytes,
     *,
+    access: Access,
     timeout_s: float,
     gate: Gate | None = None,
 ) -> FreshReply:
@@ -108,13 +110,13 @@ async def send(
         yield body[-1:]
 
     try:
-        return await _exchange(connector, url, _Body(chunks()), len(body), "application/json", timeout_s)
+        return await _exchange(connector, url, _Body(chunks()), len(body), "application/json", access, timeout_s)
     finally:
         await connector.close()
 
 
 async def stream(
-    url: str, chunks: AsyncIterator[bytes], size: int, content_type: str, *, timeout_s: float
+    url: str, chunks: AsyncIterator[bytes], size: int, content_type: str, *, access: Access, timeout_s: float
 ) -> FreshReply:
     """POST `size` bytes as they come. An error of the chunks themselves is raised as it is.
 
@@ -122,15 +124,15 @@ async def stream(
     """
     connector = _Connector()
     try:
-        return await _exchange(connector, url, _Body(chunks), size, content_type, timeout_s)
+        return await _exchange(connector, url, _Body(chunks), size, content_type, access, timeout_s)
     finally:
         await connector.close()
 
 
 async def _exchange(
-    connector: _Connector, url: str, body: _Body, size: int, content_type: str, timeout_s: float
+    connector: _Connector, url: str, body: _Body, size: int, content_type: str, access: Access, timeout_s: float
 ) -> FreshReply:
-    headers = {"Content-Length": str(size), "Content-Type": content_type, "Accept-Encoding": "identity"}
+    ours = {"Content-Length": str(size), "Content-Type": content_type, "Accept-Encoding": "identity"}
     session = aiohttp.ClientSession(
         connector=connector,
         connector_owner=False,
@@ -140,7 +142,9 @@ async def _exchange(
     reply: aiohttp.ClientResponse | None = None
     try:
         async with asyncio.timeout(timeout_s):
-            reply = await session.post(url, data=body, headers=headers, allow_redirects=False)
+            reply = await session.post(
+                url, data=body, headers={**access.headers, **ours}, ssl=access.ssl, allow_redirects=False
+            )
             read, whole = await _read(reply.content)
             return FreshReply(reply.status, reply.headers, read, whole)
     except (aiohttp.ClientError, OSError) as error:

@@ -6,6 +6,7 @@ for "unknown" lets a job be posted again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
@@ -26,6 +27,29 @@ class QueueItem:
 
     running: bool
     submit: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What a server runs on; memory in bytes, None where it does not say."""
+
+    name: str
+    vram_total: int | None
+    vram_free: int | None
+
+
+def device_of(stats: Mapping[str, Any]) -> Device | None:
+    """The first device in /system_stats, which is the one that the server uses; None where there is none."""
+    devices = stats.get("devices")
+    first = devices[0] if isinstance(devices, list) and devices else None
+    if not isinstance(first, dict):
+        return None
+    name = clean_text(str(first.get("name", "unnamed")), 120)
+    return Device(name, _bytes(first.get("vram_total")), _bytes(first.get("vram_free")))
+
+
+def _bytes(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**60 else None
 
 
 def is_not_found(status: int, answer: Any) -> bool:

@@ -1,8 +1,8 @@
 """The servers of one worker, probed all the time, and the choice among them.
 
-A probe asks for the depth (GET /prompt, 39 bytes) and the boot marker; a server that comes back is asked once more for
-what it can do. Quarantine stands in the database, so that every worker keeps away; following an open submit is never
-kept out by it.
+A probe asks for the depth (GET /prompt, 39 bytes) and the boot marker; a server that comes back, or started anew, is
+asked once more for what it runs on and what it can do. Quarantine stands in the database, so that every worker keeps
+away; following an open submit is never kept out by it, nor by the breaker.
 """
 
 from __future__ import annotations
@@ -10,19 +10,40 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from uuid import UUID
 
 import aiohttp
 import structlog
 
-from genflow.comfy import ComfyServer
-from genflow.comfy.errors import ComfyError
+from genflow.comfy import ComfyError, ComfyServer, access
+from genflow.fleet import choice
+from genflow.fleet.breaker import Breaker
+from genflow.fleet.choice import Lengths, Room, choice_line
+from genflow.fleet.probe import Seen, Unanswered, probe
 from genflow.fleet.server import FleetServer, fleet_name, is_loopback
 from genflow.loops import cut_off, happens
+from genflow.protocol import boottime
 from genflow.queue.registry import Registry, ServerState, Standing
+from genflow.settings import ServerSettings
 
 log = structlog.get_logger()
+
+STATS_S = 60.0
+"""Seconds between two looks at what a server runs on."""
+LEARN_S = 180.0
+"""Seconds after which a server is asked again what it can do: a model may have been added by hand."""
+
+
+@dataclass(slots=True)
+class _Told:
+    """What was said and asked of a server, so that it is said once and asked seldom."""
+
+    up: bool | None = None
+    boot: UUID | None = None
+    stats_at: float | None = None
+    learned_at: float | None = None
 
 
 class Fleet:
@@ -33,12 +54,14 @@ class Fleet:
         registry: Registry,
         session: aiohttp.ClientSession,
         *,
-        gpus: dict[str, str],
+        gpus: Mapping[str, ServerSettings],
         instance: str,
         slots: int,
         probe_s: float,
         quarantine_s: float,
         alive_s: float,
+        no_server_s: float = 5.0,
+        max_queue: int | None = None,
     ) -> None:
         self._registry = registry
         self._session = session
@@ -46,24 +69,47 @@ class Fleet:
         self._instance = instance
         self._slots = slots
         self._probe_s = probe_s
+        self._no_server_s = no_server_s
         self._quarantine_s = quarantine_s
         self._alive_s = alive_s
+        self._max_queue = max_queue
         self._tasks: list[asyncio.Task[None]] = []
         self._probe_now: dict[int, asyncio.Event] = {}
+        self._told: dict[int, _Told] = {}
+        self._room = Room.SOME
         self.servers: list[FleetServer] = []
         self.on_change: Callable[[], None] = lambda: None
         """Called when a server became healthy or ready for new work."""
+        self.on_choice: Callable[[str, Lengths], None] = lambda chosen, lengths: None
+        """Called where one of several servers was chosen: its name, and the queue lengths, by the names given."""
 
     async def start(self) -> None:
-        """Register each server and probe it once. GenflowError `server_ambiguous` for a name or address in dispute."""
-        for order, (given, url) in enumerate(self._gpus.items()):
-            name = fleet_name(given, url, self._instance)
-            server_id = await self._registry.register_server(
-                name=name, url=url, slots=self._slots, loopback=is_loopback(url), alive_s=self._alive_s
+        """Register each server and probe it once.
+
+        GenflowError `server_ambiguous` for a name or address in dispute, `ca_file_unusable` for a server's ca_file.
+        """
+        for order, (given, settings) in enumerate(self._gpus.items()):
+            comfy = ComfyServer(
+                fleet_name(given, settings.url, self._instance),
+                settings.url,
+                self._session,
+                access(settings.sent_headers(), settings.ca_file),
             )
-            comfy = ComfyServer(name, url, self._session)
-            self.servers.append(FleetServer(server_id, name, comfy, self._slots, order))
-            self._probe_now[server_id] = asyncio.Event()
+            slots = settings.slots or self._slots
+            known = await self._registry.register_server(
+                name=comfy.name,
+                url=comfy.url,
+                slots=slots,
+                tags=settings.tags,
+                vram=settings.vram,
+                loopback=is_loopback(comfy.url),
+                alive_s=self._alive_s,
+            )
+            server = FleetServer(known.id, comfy.name, given, comfy, slots, order, Breaker(base_s=self._probe_s))
+            server.vram = settings.vram
+            self.servers.append(server)
+            self._probe_now[known.id] = asyncio.Event()
+            self._told[known.id] = _Told(boot=known.boot)
         await asyncio.gather(*(self._probe(server) for server in self.servers))
         self._tasks = [asyncio.create_task(self._probe_loop(server)) for server in self.servers]
 
@@ -81,9 +127,18 @@ class Fleet:
         return [server for server in self.servers if server.healthy]
 
     def choices(self) -> list[FleetServer]:
-        """The servers that take a new prompt now, best first: fewest prompts ahead, then the order given."""
-        able = [server for server in self.servers if server.takes_new and server.free_slots > 0]
-        return sorted(able, key=lambda server: (server.ahead, server.order))
+        """The servers that take a new prompt now, best first."""
+        return choice.choices(self.servers, max_queue=self._max_queue)
+
+    def lengths(self) -> Lengths:
+        """The queue lengths by which a choice is made."""
+        return choice.lengths(self.servers)
+
+    def chose(self, server: FleetServer, lengths: Lengths) -> None:
+        """Tell that a new prompt goes to this server; of a worker with one server there is nothing to tell."""
+        if len(self.servers) > 1:
+            log.info("scheduler", chosen=server.given, lengths=lengths, said=choice_line(server.given, lengths))
+            self.on_choice(server.given, lengths)
 
     def take_slot(self, server: FleetServer, job_id: UUID) -> None:
         """This worker's job uses a slot of the server from now on."""
@@ -96,10 +151,8 @@ class Fleet:
             self.on_change()
 
     def trouble(self, server: FleetServer, why: str) -> None:
-        """A call to this server found it away: no new work until a probe was answered."""
-        if server.healthy:
-            log.warning("server_down", server=server.name, why=why)
-        server.healthy = False
+        """A call to this server found it away: its breaker opens, and it is probed at once."""
+        self._down(server, why)
         self._probe_now[server.id].set()
 
     async def quarantine(self, server: FleetServer, reason: str) -> None:
@@ -111,7 +164,8 @@ class Fleet:
 
     async def _probe_loop(self, server: FleetServer) -> None:
         while True:
-            await happens(self._probe_now[server.id], self._probe_s)
+            pause_s = self._probe_s if self.reachable else self._no_server_s
+            await happens(self._probe_now[server.id], pause_s)
             if self._probe_now[server.id].is_set():
                 self._probe_now[server.id].clear()
                 await asyncio.sleep(min(0.2, self._probe_s))  # a server that just failed gets a moment
@@ -121,37 +175,76 @@ class Fleet:
                 log.exception("probe_failed", server=server.name)
 
     async def _probe(self, server: FleetServer) -> None:
-        was_healthy, was_new = server.healthy, server.takes_new
-        capabilities: bytes | None = None
-        jobs_route: bool | None = None
+        told, was_healthy, was_new = self._told[server.id], server.healthy, server.takes_new
+        now = boottime()
+        stats = not was_healthy or told.stats_at is None or now - told.stats_at > STATS_S
+        seen, capabilities, why = None, None, ""
+        before = len(server.ours)
         try:
-            async with asyncio.timeout(self._probe_s):
-                before = len(server.ours)
-                depth = await server.comfy.depth()
-                server.boot = await server.comfy.read_boot()
-                jobs_route = await server.comfy.has_jobs_route()
-            if not was_healthy:
+            seen = await probe(server.comfy, within_s=self._probe_s, stats=stats)
+        except Unanswered as error:
+            why = str(error)
+        if seen is not None:
+            told.stats_at = now if stats else told.stats_at
+            if not was_healthy or server.boot != seen.boot or now - (told.learned_at or 0.0) > LEARN_S:
                 capabilities = await self._learn(server)
-        except (ComfyError, TimeoutError) as error:
-            healthy, why = False, str(error) or f"no answer within {self._probe_s:g} s"
-        else:
-            healthy, why = True, ""
-            server.others = max(0, depth - before)
-        server.standing = await self._registry.probed(
+                told.learned_at = now
+            server.boot = seen.boot
+            server.device = device = seen.device or server.device
+            server.vram = self._gpus[server.given].vram or (None if device is None else device.vram_total)
+        found = await self._registry.probed(
             server.id,
             url=server.comfy.url,
-            healthy=healthy,
-            boot=server.boot if healthy else None,
-            has_jobs_route=jobs_route,
+            healthy=seen is not None,
+            boot=None if seen is None else seen.boot,
+            has_jobs_route=None if seen is None else seen.jobs_route,
+            vram=None if seen is None else server.vram,
             capabilities_hash=capabilities,
         )
-        server.healthy = healthy
-        if healthy and not was_healthy:
-            log.info("server_up", server=server.name, depth=depth, boot=str(server.boot))
-        elif was_healthy and not healthy:
-            log.warning("server_down", server=server.name, why=why)
-        if (server.takes_new and not was_new) or (healthy and not was_healthy):
+        server.standing, server.capabilities = found.standing, found.capabilities
+        if seen is None:
+            self._down(server, why)
+        else:
+            server.others = max(0, seen.depth - before)
+            server.strangers = max(0, seen.depth - found.accepted)
+            self._up(server, seen)
+        self._tell_room()
+        if (server.takes_new and not was_new) or (seen is not None and not was_healthy):
             self.on_change()
+
+    def _up(self, server: FleetServer, seen: Seen) -> None:
+        told = self._told[server.id]
+        server.healthy = True
+        server.breaker.answered(boottime())
+        if told.boot is not None and told.boot != seen.boot:
+            log.warning("server_restarted", server=server.name, old=str(told.boot), new=str(seen.boot))
+        told.boot = seen.boot
+        if told.up is not True:
+            told.up = True
+            device = None if server.device is None else server.device.name
+            log.info("server_up", server=server.name, depth=seen.depth, boot=str(seen.boot), device=device)
+
+    def _down(self, server: FleetServer, why: str) -> None:
+        told = self._told[server.id]
+        server.healthy = False
+        server.breaker.trouble(boottime())
+        if told.up is not False:
+            told.up = False
+            log.warning("server_down", server=server.name, why=why)
+
+    def _tell_room(self) -> None:
+        """Say once that there is no server for new work, and once that there is one again."""
+        found = choice.room(self.servers, max_queue=self._max_queue)
+        if found is self._room:
+            return
+        self._room = found
+        if found is Room.NO_SERVER:
+            log.warning("no_healthy_server", servers=len(self.servers), looking_again_s=self._no_server_s)
+        elif found is Room.ALL_FULL:
+            strangers = tuple((server.given, server.strangers) for server in self.servers if server.takes_new)
+            log.warning("all_servers_full", max_queue=self._max_queue, prompts_of_others=strangers)
+        else:
+            log.info("servers_take_work_again")
 
     async def _learn(self, server: FleetServer) -> bytes | None:
         """Keep what the server can do. Without that it still works: submissions are then not checked against it."""

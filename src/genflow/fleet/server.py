@@ -7,38 +7,49 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from genflow.comfy import ComfyServer
+from genflow.comfy import ComfyServer, Device
+from genflow.fleet.breaker import Breaker, Position
 from genflow.queue.registry import ServerState, Standing
 
 
 @dataclass(slots=True, eq=False)
 class FleetServer:
-    """A server with its fleet-wide number. `order` is the place in which it was given."""
+    """A server with its fleet-wide number. `given` is its name in the settings, `order` the place in which it stood."""
 
     id: int
     name: str
+    given: str
     comfy: ComfyServer
     slots: int
     order: int
+    breaker: Breaker
     healthy: bool = False
+    """Whether the last probe was answered, and no call since then found it away."""
     boot: UUID | None = None
     standing: Standing = field(default_factory=lambda: Standing(ServerState.READY, None))
     ours: set[UUID] = field(default_factory=set)
     """Jobs of this worker that take a slot here."""
     others: int = 0
     """Prompts there that are not this worker's, at the last probe."""
+    strangers: int = 0
+    """Those of them that are not the fleet's: what `max_queue` is about."""
+    device: Device | None = None
     vram: int | None = None
-    """Bytes of memory of its GPU, as far as known."""
+    """Bytes of memory of its GPU, as given or else as the server says."""
+    capabilities: bytes | None = None
+    """The hash of what it can run."""
 
     @property
     def takes_new(self) -> bool:
-        """Whether a new submit may go here now."""
-        return self.healthy and self.standing.state is ServerState.READY
+        """Whether a new submit may go here now, as far as the server itself is concerned."""
+        ready = self.standing.state is ServerState.READY
+        return self.healthy and ready and self.breaker.position is not Position.OPEN
 
     @property
     def free_slots(self) -> int:
         """Slots that this worker does not use yet; the claim counts those of other workers."""
-        return max(0, self.slots - len(self.ours))
+        slots = 1 if self.breaker.position is Position.HALF_OPEN else self.slots
+        return max(0, slots - len(self.ours))
 
     @property
     def ahead(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from uuid import UUID
@@ -26,6 +27,26 @@ class Standing:
     reason: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A registered server: its number, and the last boot that anybody saw."""
+
+    id: int
+    boot: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """What the fleet knows of a server that was just probed.
+
+    `accepted` is how many prompts of the fleet it holds, `capabilities` the hash of what it can run.
+    """
+
+    standing: Standing
+    accepted: int
+    capabilities: bytes | None
+
+
 class Registry:
     """Presents one worker and its servers, and reads the fleet."""
 
@@ -43,18 +64,30 @@ class Registry:
         """Take this process off the list after an orderly end."""
         await self._writer.write("forget_worker", {"worker": self._worker_id})
 
-    async def register_server(self, *, name: str, url: str, slots: int, loopback: bool, alive_s: float) -> int:
-        """A server's number, by its fleet-wide name.
+    async def register_server(
+        self,
+        *,
+        name: str,
+        url: str,
+        slots: int,
+        loopback: bool,
+        alive_s: float,
+        tags: Sequence[str] = (),
+        vram: int | None = None,
+    ) -> Known:
+        """Make a server known by its fleet-wide name; `vram` in bytes, None keeps what was known.
 
         Raises GenflowError `server_ambiguous` where a worker seen within `alive_s` seconds knows the name under
         another address, or (loopback addresses aside: each machine has its own) the address under another name.
         """
-        server_id: int = (await self._writer.write("register_server", {"name": name, "slots": slots}))[0]["id"]
+        params = {"name": name, "slots": slots, "tags": list(tags), "vram": vram}
+        row = (await self._writer.write("register_server", params))[0]
+        known = Known(row["id"], row["boot"])
         other = await self._writer.write(
             "other_url",
             {
                 "worker": self._worker_id,
-                "server": server_id,
+                "server": known.id,
                 "url": url,
                 "absolute": not loopback,
                 "alive_s": alive_s,
@@ -67,7 +100,7 @@ class Registry:
                 " one server has one name and one address",
                 status=409,
             )
-        return server_id
+        return known
 
     async def probed(
         self,
@@ -77,9 +110,10 @@ class Registry:
         healthy: bool,
         boot: UUID | None = None,
         has_jobs_route: bool | None = None,
+        vram: int | None = None,
         capabilities_hash: bytes | None = None,
-    ) -> Standing:
-        """Record what a probe saw; the server's standing in the fleet."""
+    ) -> Probed:
+        """Record what a probe saw (None: not seen this time); what the fleet knows of the server."""
         rows = await self._writer.write(
             "probe_result",
             {
@@ -89,10 +123,15 @@ class Registry:
                 "healthy": healthy,
                 "boot": boot,
                 "has_jobs_route": has_jobs_route,
+                "vram": vram,
                 "capabilities_hash": capabilities_hash,
             },
         )
-        return Standing(ServerState(rows[0]["state"]), rows[0]["reason"])
+        row = rows[0]
+        found = row["capabilities_hash"]
+        return Probed(
+            Standing(ServerState(row["state"]), row["reason"]), row["accepted"], None if found is None else bytes(found)
+        )
 
     async def quarantine(self, server_id: int, reason: str, *, seconds: float) -> None:
         """Keep new work from a server until a new boot or for `seconds`."""

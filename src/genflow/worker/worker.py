@@ -134,8 +134,10 @@ class Worker:
         for server in self._fleet.choices():
             if self._room <= 0:
                 return 0
+            lengths = self._fleet.lengths()
             claimed = await self._tools.ledger.claim_unbound(server.id, slots=server.slots, limit=1)
             for claim, hold in claimed:
+                self._fleet.chose(server, lengths)
                 self._begin(claim, hold, server)
             if claimed:
                 return len(claimed)
