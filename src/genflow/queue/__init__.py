@@ -2,13 +2,16 @@
 
 from genflow.queue.hold import Hold, JobCanceled, LeaseLost, NotHeld, SlotTaken, StartByPassed
 from genflow.queue.ledger import Ledger
+from genflow.queue.many import Arrival, Fate
 from genflow.queue.queue import Queue
 from genflow.queue.registry import Registry
 from genflow.queue.sweeps import Sweeps
 from genflow.queue.writer import DirectWriter, Writer
 
 __all__ = [
+    "Arrival",
     "DirectWriter",
+    "Fate",
     "Hold",
     "JobCanceled",
     "LeaseLost",

@@ -15,6 +15,7 @@ from genflow import failpoints
 from genflow.errors import GenflowError
 from genflow.jobs import State
 from genflow.postgres.pool import Pool
+from genflow.queue.many import Arrival, Fate, enqueue_many
 from genflow.queue.records import AssetRecord, JobView, NewJob, view_of
 from genflow.queue.statements import statement
 from genflow.queue.writer import OUTAGE, DirectWriter, Row
@@ -106,6 +107,28 @@ class Queue:
         owner = owners[0]["job_id"] if owners else None
         if owner != job.id:
             raise KeyInUse(owner)
+
+    async def enqueue_many(
+        self, jobs: Sequence[NewJob], *, scope: str, rabbit_queue: str | None = None
+    ) -> list[Arrival]:
+        """Commit those of many jobs with ids of their own that are new; see `many.enqueue_many`."""
+        arrivals = await enqueue_many(
+            self._writer, jobs, scope=scope, queue_limit=self._limit, retention_s=self._retention_s,
+            rabbit_queue=rabbit_queue,
+        )  # fmt: skip
+        if any(arrival.fate is Fate.NEW for arrival in arrivals):
+            await self._hint("queued")
+        return arrivals
+
+    async def has_room(self) -> bool:
+        """Whether a tenth of `queue_limit` is free again: who stopped at the limit may go on."""
+        rows = await self._writer.write("room", {"queue_limit": self._limit})
+        live: int = rows[0]["live"]
+        return live <= self._limit - max(1, self._limit // 10)
+
+    async def settled(self, jobs: Sequence[UUID]) -> set[UUID]:
+        """Those of the jobs that are over, their dead letters told."""
+        return {row["id"] for row in await self._writer.write("settled", {"jobs": list(jobs)})}
 
     async def _insert(self, params: Mapping[str, Any]) -> Row:
         try:

@@ -193,6 +193,19 @@ class Chore:
     token: int
 
 
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A failed job that a RabbitMQ queue is to be told of. `error` and `workflow` are None where the job is gone."""
+
+    id: int
+    token: int
+    job_id: UUID
+    error: dict[str, Any] | None
+    workflow: str | None
+    metadata: dict[str, str]
+    priority: int
+
+
 def view_of(row: dict[str, Any]) -> JobView:
     """A job's view from the row of job_view.sql."""
     state = State(row["state"])

@@ -12,7 +12,7 @@ from psycopg.types.json import Json
 from genflow.failures import failure
 from genflow.jobs import State
 from genflow.queue.ledger import error_of
-from genflow.queue.records import Chore
+from genflow.queue.records import Chore, DeadLetter
 from genflow.queue.writer import Writer
 
 log = structlog.get_logger()
@@ -98,19 +98,39 @@ class Sweeps:
         rows = await self._writer.write("claim_chore", {"servers": list(server_ids), "lease_s": lease_s})
         return _chore_of(rows[0]) if rows else None
 
-    async def end_chore(self, chore: Chore) -> None:
-        """Strike a chore off."""
-        await self._writer.write("end_chore", {"chore": chore.id, "token": chore.token})
+    async def claim_dead_letter(self, queue: str, *, lease_s: float) -> DeadLetter | None:
+        """The next dead letter that this RabbitMQ queue is to be told of, leased for `lease_s` seconds."""
+        rows = await self._writer.write("claim_dead_letter", {"queue": queue, "lease_s": lease_s})
+        if not rows:
+            return None
+        row = rows[0]
+        return DeadLetter(
+            id=row["id"],
+            token=row["token"],
+            job_id=row["job_id"],
+            error=row["error"],
+            workflow=row["workflow"],
+            metadata=row["metadata"] or {},
+            priority=row["priority"] or 0,
+        )
 
-    async def postpone_chore(self, chore: Chore, *, delay_s: float) -> None:
+    async def end_chore(self, chore: Chore | DeadLetter) -> None:
+        """Strike a chore off."""
+        await self._writer.write("end_chore", _fence(chore))
+
+    async def postpone_chore(self, chore: Chore | DeadLetter, *, delay_s: float) -> None:
         """Look at a chore again after `delay_s` seconds."""
-        await self._writer.write("postpone_chore", {"chore": chore.id, "token": chore.token, "delay_s": delay_s})
+        await self._writer.write("postpone_chore", _fence(chore) | {"delay_s": delay_s})
 
     async def count_run(self, job_id: UUID, submit: UUID) -> None:
         """A submit that was given up did run: mark it, and count a doubled run where another ran too."""
         rows = await self._writer.write("count_doubled", {"job": job_id, "submit": submit})
         if rows:
             log.error("doubled_run", job=str(job_id), doubled=rows[0]["doubled"])
+
+
+def _fence(chore: Chore | DeadLetter) -> dict[str, Any]:
+    return {"chore": chore.id, "token": chore.token}
 
 
 def _chore_of(row: dict[str, Any]) -> Chore:

@@ -110,7 +110,8 @@ create table genflow.job_specs (
     trace_parent  text,
     key_id        int,
     requeued_from uuid,
-    root_id       uuid
+    root_id       uuid,
+    rabbit_queue  text                                   -- the RabbitMQ queue that it came from; none = another way in
 );
 create index job_specs_root on genflow.job_specs (root_id) where root_id is not null;
 
@@ -218,6 +219,23 @@ create table genflow.chores (
 );
 create index chores_due on genflow.chores (server_id, due_at);
 create index chores_job on genflow.chores (job_id);
+
+-- A job that came by RabbitMQ and failed is told to its queue's dead-letter queue. A trigger, because several statements
+-- end jobs as failed, and the chore must stand in the very transaction of each: once per job, whichever it is.
+create function genflow.tell_dead_queue() returns trigger
+    language plpgsql as
+$$
+begin
+    insert into genflow.chores (kind, job_id, submit_no, payload, due_at)
+    select 'rabbit_dead', s.job_id, 0, json_build_object('queue', s.rabbit_queue), genflow.clock()
+    from genflow.job_specs as s
+    where s.job_id = new.id and s.rabbit_queue is not null
+    on conflict do nothing;
+    return null;
+end
+$$;
+create trigger jobs_tell_dead_queue after update of state on genflow.jobs
+    for each row when (new.state = 11 and old.state <> 11) execute function genflow.tell_dead_queue();
 
 create table genflow.blobs (
     hash       bytea primary key,                        -- BLAKE3
