@@ -49,6 +49,8 @@ async def test_the_books_count_by_prompt_and_by_submit() -> None:
             "executions": 3,
             "interruptions": 0,
             "files": ["books/a_00001_.png", "books/a_00002_.png", "books/a_00003_.png"],
+            "emptied": [],
+            "deletions": 0,
             "submits": {first: {"posts": 1, "executions": 1}, second: {"posts": 2, "executions": 2}},
         }
 
@@ -183,7 +185,7 @@ async def test_a_seed_makes_random_choices_repeatable() -> None:
 async def test_the_temporary_folder_is_gone_at_the_end() -> None:
     async with simulated() as (wire, server):
         await wire.run(three_nodes())
-        root = server.folders.root
+        root = server.folders.paths["output"].parent
         assert root.exists()
     assert not root.parent.exists()
 

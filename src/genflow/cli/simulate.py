@@ -33,6 +33,16 @@ def simulate(
     seconds_per_megapixel: Annotated[
         float, typer.Option(min=0, envvar="GENFLOW_SECONDS_PER_MEGAPIXEL", help="Time of other nodes per megapixel.")
     ] = 0.2,
+    swap_seconds: Annotated[
+        float, typer.Option(min=0, envvar="GENFLOW_SWAP_SECONDS", help="Time of loading another checkpoint.")
+    ] = 0.0,
+    speed: Annotated[
+        str,
+        typer.Option(envvar="GENFLOW_SPEED", help="2 is twice as fast; one for all servers, or one for each: 1,1,2,4."),
+    ] = "1",
+    vram: Annotated[
+        str, typer.Option(envvar="GENFLOW_VRAM", help="Bytes of GPU memory; one for all servers, or one for each.")
+    ] = str(24 * 1024**3),
     seed: Annotated[int, typer.Option(envvar="GENFLOW_SEED", help="Makes every random choice repeatable.")] = 0,
     old: Annotated[
         bool, typer.Option("--old", envvar="GENFLOW_OLD", help="Answer as a 0.3.x release: no jobs routes.")
@@ -46,6 +56,9 @@ def simulate(
     output_dir: Annotated[
         Path | None,
         typer.Option(envvar="GENFLOW_OUTPUT_DIR", help="Keep the servers' files here [default: a temporary folder]."),
+    ] = None,
+    shared_output: Annotated[
+        Path | None, typer.Option(envvar="GENFLOW_SHARED_OUTPUT", help="One output folder for all servers.")
     ] = None,
     knobs: Annotated[
         str, typer.Option(envvar="GENFLOW_KNOBS", help="Knobs to start with, as JSON (docs/reference/simulator.md).")
@@ -66,11 +79,15 @@ def simulate(
             script=tuple(parse_script(script)),
             seconds_per_step=seconds_per_step,
             seconds_per_megapixel=seconds_per_megapixel,
+            swap_seconds=swap_seconds,
+            speed=tuple(float(each) for each in speed.split(",")),
+            vram=tuple(int(each) for each in vram.split(",")),
             seed=seed,
             old=old,
             busy=busy,
             busy_for=busy_for,
             output_dir=output_dir,
+            shared_output=shared_output,
             knobs=_parsed_knobs(knobs),
         )
     except ValueError as fault:

@@ -11,7 +11,10 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-EVENTS = ("posted", "running", "ended", "interrupted", "held", "upload", "view", "socket", "change", "restarted")
+EVENTS = (
+    "posted", "running", "ended", "interrupted", "held", "upload", "emptied", "deleted", "view", "freed", "socket",
+    "change", "restarted",
+)  # fmt: skip
 """What `GET /simulator/wait` can wait for."""
 
 LOG_LIMIT = 100_000
@@ -25,6 +28,10 @@ class Page:
     executions: int = 0
     interruptions: int = 0
     files: list[str] = field(default_factory=list)
+    emptied: list[str] = field(default_factory=list)
+    """Which of the files were emptied by an upload of no bytes."""
+    deletions: int = 0
+    """How often its entry was deleted from the history."""
     submits: dict[str, dict[str, int]] = field(default_factory=dict)
     events: Counter[str] = field(default_factory=Counter)
 
@@ -35,6 +42,8 @@ class Page:
             "executions": self.executions,
             "interruptions": self.interruptions,
             "files": list(self.files),
+            "emptied": list(self.emptied),
+            "deletions": self.deletions,
             "submits": {uuid: dict(counts) for uuid, counts in self.submits.items()},
         }
 
@@ -48,6 +57,10 @@ def submit_of(extra_data: Any) -> str | None:
     return None
 
 
+def _path(subfolder: str, name: str) -> str:
+    return f"{subfolder}/{name}" if subfolder else name
+
+
 class Books:
     """Counts per prompt id and submit, and a log of executions with wall-clock milliseconds."""
 
@@ -56,6 +69,7 @@ class Books:
         self._totals: Counter[str] = Counter()
         self._owners: dict[tuple[str, str, str], str] = {}
         self._log: deque[list[Any]] = deque(maxlen=LOG_LIMIT)
+        self._emptied: deque[dict[str, Any]] = deque(maxlen=LOG_LIMIT)
         self._waiters: set[asyncio.Future[None]] = set()
 
     def page(self, prompt_id: str) -> Page:
@@ -107,9 +121,23 @@ class Books:
         line[2] = time.time() * 1000
 
     def wrote(self, prompt_id: str, kind: str, subfolder: str, name: str) -> None:
-        """A picture was written."""
-        self._open(prompt_id).files.append(f"{subfolder}/{name}" if subfolder else name)
+        """A file was written."""
+        self._open(prompt_id).files.append(_path(subfolder, name))
         self._owners[(kind, subfolder, name)] = prompt_id
+
+    def emptied(self, kind: str, subfolder: str, name: str, agent: str) -> None:
+        """A file was emptied by an upload of no bytes; it counts for the prompt that wrote it."""
+        owner = self._owners.get((kind, subfolder, name))
+        if owner is not None:
+            self._open(owner).emptied.append(_path(subfolder, name))
+        told = {"filename": name, "subfolder": subfolder, "type": kind, "prompt": owner, "agent": agent}
+        self._emptied.append(told)
+        self.note("emptied", owner)
+
+    def deleted(self, prompt_id: str) -> None:
+        """An entry was deleted from the history."""
+        self._open(prompt_id).deletions += 1
+        self.note("deleted", prompt_id)
 
     def viewed(self, kind: str, subfolder: str, name: str) -> None:
         """A file was asked for by /view; it counts for the prompt that wrote it."""
@@ -137,6 +165,8 @@ class Books:
             "prompts": {prompt_id: page.shown() for prompt_id, page in self._pages.items() if page.posts},
             "uploads": self._totals["upload"],
             "views": self._totals["view"],
+            "freed": self._totals["freed"],
+            "emptied": list(self._emptied),
         }
 
     def log(self) -> list[list[Any]]:

@@ -20,8 +20,8 @@ def _refusal(fault: GenflowError) -> web.Response:
 async def get_knobs(request: web.Request) -> web.Response:
     """`GET /simulator/knobs`: every position, and the words left in the script."""
     server = request.app[SERVER]
-    lacks = {"lacks": sorted(server.catalog.lacks)}
-    return said(server.knobs.shown() | {"script": list(server.script), "models": server.catalog.models} | lacks)
+    shown = server.knobs.shown() | {"script": list(server.script), "models": server.catalog.models}
+    return said(shown | {"lacks": sorted(server.catalog.lacks)})
 
 
 async def post_knobs(request: web.Request) -> web.StreamResponse:
@@ -46,7 +46,8 @@ async def post_knobs(request: web.Request) -> web.StreamResponse:
 
 async def get_books(request: web.Request) -> web.Response:
     """`GET /simulator/books`."""
-    return said(request.app[SERVER].books.shown())
+    server = request.app[SERVER]
+    return said(server.books.shown() | {"loaded_model": server.boot.bench.memory.model})
 
 
 async def get_log(request: web.Request) -> web.Response:

@@ -15,9 +15,6 @@ OOM_TIPS = (
     "TIPS: If the workflow worked before you might have accidentally set the batch_size to a large number."
 )
 
-PIXEL_LIMIT = 128_000_000
-"""Above this many pixels in one batch a node runs out of memory, as a small GPU would."""
-
 RUNTIME_CLASSES = ("error", "oom", "cuda", "missing_model")
 VALIDATION_CLASSES = ("invalid", "missing_node", "value_not_in_list")
 CLASSES = RUNTIME_CLASSES + VALIDATION_CLASSES
@@ -34,10 +31,9 @@ class NodeFault(Exception):
         self.node_class = node_class
 
 
-def out_of_memory(pixels: int) -> None:
-    """Raise the recorded out-of-memory fault for a batch of more pixels than the simulated GPU holds."""
-    if pixels > PIXEL_LIMIT:
-        raise NodeFault("torch.OutOfMemoryError", f"Allocation on device\n{OOM_TIPS}")
+def out_of_memory() -> NodeFault:
+    """The recorded out-of-memory fault."""
+    return NodeFault("torch.OutOfMemoryError", f"Allocation on device \n{OOM_TIPS}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +56,7 @@ def planned(kind: str, graph: dict[str, Any]) -> Planned | None:
         message = "index 3 is out of bounds for dimension 3 with size 3\n"
         return Planned(NodeFault("IndexError", message, node_id="2", node_class="ImageToMask"), None)
     if kind == "oom":
-        message = f"Allocation on device \n{OOM_TIPS}"
-        return Planned(NodeFault("torch.OutOfMemoryError", message), second_node(graph))
+        return Planned(out_of_memory(), second_node(graph))
     if kind == "cuda":
         message = (
             "CUDA error: an illegal memory access was encountered\n"

@@ -17,10 +17,10 @@ from PIL import Image
 from genflow.simulator.answers import SERVER, cut, said, trouble
 from genflow.simulator.catalog import FOLDERS
 from genflow.simulator.folders import KINDS
+from genflow.simulator.memory import GIB
 from genflow.simulator.sockets import FEATURES
 
 ACTIVE_TYPES = ("text/html", "application/xhtml+xml", "image/svg+xml", "text/javascript", "text/css")
-GIB = 1024**3
 
 
 async def upload(request: web.Request) -> web.Response:
@@ -41,8 +41,12 @@ async def upload(request: web.Request) -> web.Response:
         return web.Response(status=400)
     overwrite = form.get("overwrite") in ("true", "1")
     # Not in a thread: the real server's handler lets nothing in between either, so that the first writer wins.
-    name = _store(folder, field.filename, field.file.read(), overwrite)
+    data = field.file.read()
+    was_there = (folder / field.filename).is_file()
+    name = _store(folder, field.filename, data, overwrite)
     server.books.note("upload")
+    if was_there and overwrite and not data:
+        server.books.emptied(kind, subfolder, name, request.headers.get("User-Agent", ""))
     return said({"name": name, "subfolder": subfolder, "type": kind})
 
 
@@ -148,7 +152,8 @@ async def object_info_of(request: web.Request) -> web.Response:
 
 async def system_stats(request: web.Request) -> web.Response:
     """`GET /system_stats`: the recorded shape; the device says that it is simulated."""
-    old = request.app[SERVER].options.old
+    server = request.app[SERVER]
+    old, memory = server.options.old, server.boot.bench.memory
     system = {
         "os": "linux",
         "ram_total": 64 * GIB,
@@ -164,10 +169,10 @@ async def system_stats(request: web.Request) -> web.Response:
         "name": "SIMULATED",
         "type": "cuda",
         "index": 0,
-        "vram_total": 24 * GIB,
-        "vram_free": 20 * GIB,
-        "torch_vram_total": 24 * GIB,
-        "torch_vram_free": 20 * GIB,
+        "vram_total": memory.total,
+        "vram_free": max(0, memory.free),
+        "torch_vram_total": memory.total,
+        "torch_vram_free": max(0, memory.free),
     }
     return said({"system": system, "devices": [device]})
 

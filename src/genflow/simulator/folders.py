@@ -17,29 +17,34 @@ class OutsideOutputError(Exception):
 
 
 class Folders:
-    """`input`, `output` and `temp` under one root. `temp` is wiped whenever the server starts."""
+    """`input`, `output` and `temp` under one root, or an output folder that servers share.
 
-    def __init__(self, root: Path, rng: random.Random) -> None:
-        self.root = root
+    `temp` is wiped whenever the server starts.
+    """
+
+    def __init__(self, root: Path, rng: random.Random, output: Path | None = None) -> None:
+        self.paths = {kind: root.resolve() / kind for kind in KINDS}
+        if output is not None:
+            self.paths["output"] = output.resolve()
         self._rng = rng
         self.temp_mark = ""
         for kind in KINDS:
-            (root / kind).mkdir(parents=True, exist_ok=True)
+            self.paths[kind].mkdir(parents=True, exist_ok=True)
         self.wipe_temp()
 
     def wipe_temp(self) -> None:
         """Empty `temp` and choose the new boot's mark for temporary names."""
-        shutil.rmtree(self.root / "temp", ignore_errors=True)
-        (self.root / "temp").mkdir()
+        shutil.rmtree(self.paths["temp"], ignore_errors=True)
+        self.paths["temp"].mkdir()
         self.temp_mark = "".join(self._rng.choice(string.ascii_lowercase) for _ in range(5))
 
     def input_files(self) -> list[str]:
         """The input files of the top level, as object_info lists them."""
-        return sorted(entry.name for entry in os.scandir(self.root / "input") if entry.is_file())
+        return sorted(entry.name for entry in os.scandir(self.paths["input"]) if entry.is_file())
 
     def inside(self, kind: str, subfolder: str, name: str = "") -> Path | None:
         """The path of a name in a subfolder; None if it leads out of the folder."""
-        root = self.root / kind
+        root = self.paths[kind]
         folder = Path(os.path.normpath(root / subfolder))
         path = Path(os.path.normpath(folder / name))
         return path if folder.is_relative_to(root) and path.is_relative_to(root) else None
@@ -67,7 +72,7 @@ class Folders:
             filled = filled.replace(f"%{token}%", str(value).zfill(2))
         normal = os.path.normpath(filled)
         subfolder, base = os.path.dirname(normal), os.path.basename(normal)
-        root = self.root / kind
+        root = self.paths[kind]
         folder = Path(os.path.normpath(root / subfolder))
         if not folder.is_relative_to(root):
             raise OutsideOutputError(

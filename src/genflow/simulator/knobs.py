@@ -12,7 +12,7 @@ from typing import Any
 
 from genflow.errors import GenflowError
 from genflow.simulator.faults import CLASSES
-from genflow.simulator.options import WORDS, parse_script
+from genflow.simulator.options import DEFAULT_VRAM, WORDS, parse_script
 
 ENDLESS = -1
 
@@ -50,6 +50,12 @@ def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
         raise ValueError("a number from 0")
     return float(value)
+
+
+def _bytes(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**50:
+        raise ValueError("a number of bytes from 0")
+    return value
 
 
 def _positive(value: Any) -> float:
@@ -168,12 +174,16 @@ KNOBS: dict[str, Knob] = {
     "seconds_per_step": Knob(_number),
     "seconds_per_megapixel": Knob(_number),
     "speed_factor": Knob(_positive, 1.0),
+    "swap_seconds": Knob(_number, 0.0),
+    "vram": Knob(_bytes, DEFAULT_VRAM),
+    "memory_growth": Knob(_bytes, 0),
     "hold": Knob(_node_number),
     "release": Knob(_flag, action=True),
     "history_delay_ms": Knob(_number, 0.0),
     "empty_outputs": Knob(_count, 0),
     "cached_without_file": Knob(_count, 0),
     "interrupt_ignored": Knob(_count, 0),
+    "interrupt_lost": Knob(_count, 0),
     "worker_dead": Knob(_flag, False),
     "gc_stall": Knob(_shot(seconds=_positive)),
     # Sockets
@@ -186,6 +196,7 @@ KNOBS: dict[str, Knob] = {
     "previews": Knob(_flag, False),
     "events_out_of_order": Knob(_flag, False),
     # Files
+    "save_delay_ms": Knob(_number, 0.0),
     "view_fail": Knob(_count, 0),
     "view_missing": Knob(_count, 0),
     "view_empty": Knob(_count, 0),

@@ -5,6 +5,7 @@ A node that fails raises NodeFault with the words of the recordings.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -62,6 +63,30 @@ class Work:
     wrote: Callable[[str, str, str], None]
     """Told of every file written: folder type, subfolder, name."""
     write_files: bool = True
+    save_delay_s: float = 0.0
+    """Between the choice of a file's name and its writing."""
+    pixel_limit: int = 0
+
+    def hold(self, pixels: int) -> None:
+        """Raise the recorded out-of-memory fault for a batch of more pixels than the simulated GPU holds."""
+        if pixels > self.pixel_limit:
+            raise out_of_memory()
+
+    def names(self, prefix: str, kind: str, size: tuple[int, int], count: int = 1) -> tuple[str, list[str]]:
+        """Subfolder and free names. Raises NodeFault for a prefix that leads out of the folder."""
+        try:
+            found = self.folders.next_names(prefix, kind, size, count)
+        except OutsideOutputError as fault:
+            raise NodeFault("Exception", f"{fault}\n") from fault
+        time.sleep(self.save_delay_s)  # a node has a thread of its own
+        return found
+
+    def write(self, kind: str, subfolder: str, name: str, data: bytes) -> dict[str, Any]:
+        """Write a file; gives what a node says of it."""
+        if self.write_files:
+            (self.folders.paths[kind] / subfolder / name).write_bytes(data)
+            self.wrote(kind, subfolder, name)
+        return {"filename": name, "subfolder": subfolder, "type": kind}
 
 
 def pixels_of(values: list[Any]) -> int:
@@ -76,7 +101,7 @@ def pixels_of(values: list[Any]) -> int:
 
 
 def _empty_image(inputs: dict[str, Any], work: Work) -> Result:
-    out_of_memory(inputs["width"] * inputs["height"] * inputs["batch_size"])
+    work.hold(inputs["width"] * inputs["height"] * inputs["batch_size"])
     picture = pictures.empty(inputs["width"], inputs["height"], inputs["color"])
     return Result(([picture] * inputs["batch_size"],))
 
@@ -99,7 +124,7 @@ def _invert(inputs: dict[str, Any], work: Work) -> Result:
 
 
 def _scale(inputs: dict[str, Any], work: Work) -> Result:
-    out_of_memory(inputs["width"] * inputs["height"] * len(inputs["image"]))
+    work.hold(inputs["width"] * inputs["height"] * len(inputs["image"]))
     sizes = (inputs["upscale_method"], inputs["width"], inputs["height"], inputs["crop"])
     return Result(([pictures.scaled(picture, *sizes) for picture in inputs["image"]],))
 
@@ -133,17 +158,12 @@ def _from_mask(inputs: dict[str, Any], work: Work) -> Result:
 
 def _save(inputs: dict[str, Any], work: Work, kind: str, prefix: str) -> Result:
     batch: Batch = inputs["images"]
-    try:
-        subfolder, names = work.folders.next_names(prefix, kind, batch[0].image.size, len(batch))
-    except OutsideOutputError as fault:
-        raise NodeFault("Exception", f"{fault}\n") from fault
+    subfolder, names = work.names(prefix, kind, batch[0].image.size, len(batch))
     texts = {"prompt": work.prompt} | work.extra_pnginfo
-    for picture, name in zip(batch, names, strict=True):
-        if work.write_files:
-            data = pictures.with_text(picture.png(), texts)
-            (work.folders.root / kind / subfolder / name).write_bytes(data)
-            work.wrote(kind, subfolder, name)
-    shown = [{"filename": name, "subfolder": subfolder, "type": kind} for name in names]
+    shown = [
+        work.write(kind, subfolder, name, pictures.with_text(picture.png(), texts))
+        for picture, name in zip(batch, names, strict=True)
+    ]
     return Result((batch,), {"images": shown})
 
 
@@ -194,7 +214,7 @@ def _face(inputs: dict[str, Any], work: Work) -> Result:
 
 
 def _empty_latent(inputs: dict[str, Any], work: Work) -> Result:
-    out_of_memory(inputs["width"] * inputs["height"] * inputs["batch_size"])
+    work.hold(inputs["width"] * inputs["height"] * inputs["batch_size"])
     return Result((Latent(inputs["width"], inputs["height"], inputs["batch_size"]),))
 
 

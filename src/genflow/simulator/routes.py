@@ -176,12 +176,13 @@ async def get_history_of(request: web.Request) -> web.Response:
 
 async def post_history(request: web.Request) -> web.Response:
     """`POST /history`: delete entries or clear."""
-    history = request.app[SERVER].boot.prompts.history
+    server = request.app[SERVER]
+    history = server.boot.prompts.history
     body = json.loads(await request.read())
-    if body.get("clear"):
-        history.clear()
-    for prompt_id in body.get("delete", []):
-        history.pop(prompt_id, None)
+    wanted = [*history] if body.get("clear") else []
+    for prompt_id in [*wanted, *body.get("delete", [])]:
+        if history.pop(prompt_id, None) is not None:
+            server.books.deleted(prompt_id)
     return web.Response()
 
 
@@ -194,18 +195,19 @@ async def post_interrupt(request: web.Request) -> web.Response:
         body = {}
     prompt_id = body.get("prompt_id") if isinstance(body, dict) else None
     running = server.boot.prompts.running
-    if (not prompt_id or (running is not None and running.prompt_id == prompt_id)) and (
-        server.knobs.take("interrupt_ignored") is None
-    ):
+    meant = not prompt_id or (running is not None and running.prompt_id == prompt_id)
+    # Lost: the flag is set back as the execution begins, so that an interrupt within the first millisecond is not seen.
+    if meant and server.knobs.take("interrupt_ignored") is None and server.knobs.take("interrupt_lost") is None:
         server.boot.bench.interrupt.set()
     return web.Response()
 
 
 async def post_free(request: web.Request) -> web.Response:
-    """`POST /free`: `unload_models` keeps the node cache, `free_memory` drops it when the worker is idle."""
+    """`POST /free`: `unload_models` keeps the node cache, `free_memory` drops it; both when the worker is idle."""
     body = json.loads(await request.read())
-    if body.get("free_memory"):
-        request.app[SERVER].boot.worker.free()
+    wanted = {flag for flag in ("unload_models", "free_memory") if body.get(flag)}
+    if wanted:
+        request.app[SERVER].boot.worker.free(wanted)
     return web.Response()
 
 

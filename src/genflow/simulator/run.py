@@ -18,6 +18,7 @@ from genflow.simulator.faults import NodeFault, Planned
 from genflow.simulator.folders import Folders
 from genflow.simulator.graph import NodeCache, cache_keys, is_link, running_order
 from genflow.simulator.knobs import Knobs
+from genflow.simulator.memory import Memory
 from genflow.simulator.nodes import COMPUTE, QUICK, SAMPLERS, Latent, Result, Work, pixels_of
 from genflow.simulator.pictures import Picture
 from genflow.simulator.prompts import Item
@@ -41,6 +42,7 @@ class Bench:
     folders: Folders
     catalog: Catalog
     threads: Executor
+    memory: Memory
     cache: NodeCache = field(default_factory=NodeCache)
     interrupt: asyncio.Event = field(default_factory=asyncio.Event)
     release: asyncio.Event = field(default_factory=asyncio.Event)
@@ -80,7 +82,14 @@ class Run:
         self.empty = mine and bench.knobs.take("empty_outputs") is not None
         self.unreal = mine and bench.knobs.take("cached_without_file") is not None
         self.work = Work(
-            bench.folders, bench.catalog, item.graph, self._pnginfo(), self._wrote, not (self.empty or self.unreal)
+            bench.folders,
+            bench.catalog,
+            item.graph,
+            self._pnginfo(),
+            self._wrote,
+            write_files=not (self.empty or self.unreal),
+            save_delay_s=bench.knobs.get("save_delay_ms") / 1000 if mine else 0.0,
+            pixel_limit=bench.memory.pixel_limit,
         )
 
     def _pnginfo(self) -> dict[str, Any]:
@@ -135,6 +144,10 @@ class Run:
         self.order = running_order(graph, self.item.outputs, cached.__contains__)
         waits_at = self.order[min(1, len(self.order) - 1)]
         fails_at = self.planned.node_id if self.planned and self.planned.node_id in self.order else waits_at
+        if self.item.seconds is None and not all(self.keys[node_id] in cache for node_id in self.order):
+            self.bench.memory.grow()
+            if self.planned is None and self.bench.memory.free < 0:
+                self.planned = Planned(faults.out_of_memory(), None)
         for node_id in self.order:
             self.current = node_id
             self._check_interrupt()
@@ -205,6 +218,7 @@ class Run:
         class_type = self.item.graph[node_id]["class_type"]
         inputs = self._inputs(node_id)
         if class_type in SAMPLERS:
+            await self._load(inputs["model"].checkpoint)
             result = await self._sample(node_id, inputs["steps"])
         elif class_type in QUICK:
             result = COMPUTE[class_type](inputs, self.work)
@@ -220,6 +234,14 @@ class Run:
             await self._busy(self.item.seconds)
         self.results[node_id] = result
         return result
+
+    async def _load(self, checkpoint: str) -> None:
+        memory = self.bench.memory
+        if memory.load(checkpoint):
+            if memory.free < 0:
+                memory.model = None
+                raise faults.out_of_memory()
+            await self._spend(self.bench.knobs.get("swap_seconds"))
 
     async def _spend(self, seconds: float) -> None:
         self.due += seconds * self.slowness / self.bench.knobs.get("speed_factor")

@@ -21,6 +21,7 @@ from genflow.simulator.books import Books
 from genflow.simulator.catalog import Catalog
 from genflow.simulator.folders import Folders
 from genflow.simulator.knobs import Knobs
+from genflow.simulator.memory import Memory
 from genflow.simulator.options import SimulatorOptions
 from genflow.simulator.prompts import Item, Prompts
 from genflow.simulator.routes import build_app
@@ -38,7 +39,10 @@ class Boot:
         self.prompts = Prompts()
         self.number = 0
         self.sockets = Sockets(server.knobs, server.rng, server.die)
-        self.bench = Bench(server.knobs, server.books, self.sockets, server.folders, server.catalog, server.threads)
+        self.bench = Bench(
+            server.knobs, server.books, self.sockets, server.folders, server.catalog, server.threads,
+            Memory(server.knobs),
+        )  # fmt: skip
         self.worker = Worker(self.prompts, self.bench, server.freeze)
         self.tasks = [
             asyncio.create_task(self.sockets.publish()),
@@ -69,21 +73,25 @@ class Boot:
 class SimulatedServer:
     """A server on its own port. Books, knobs, the script and the files on disk survive a restart."""
 
-    def __init__(self, name: str, options: SimulatorOptions, root: Path, port: int, seed: int) -> None:
-        self.name = name
+    def __init__(self, index: int, options: SimulatorOptions, root: Path) -> None:
+        self.name = f"{options.name}{index}"
         self.options = options
-        self.port = port
-        self.rng = random.Random(seed)  # noqa: S311 (repeatable on purpose)
+        self.port = options.port + index if options.port else 0
+        self.rng = random.Random(options.seed + index)  # noqa: S311 (repeatable on purpose)
+        speed, vram = options.of(index)
         self.books = Books()
         self.knobs = Knobs(
             seconds_per_step=options.seconds_per_step,
             seconds_per_megapixel=options.seconds_per_megapixel,
+            swap_seconds=options.swap_seconds,
+            speed_factor=speed,
+            vram=vram,
             busy_for=options.busy_for,
         )
-        self.folders = Folders(root, self.rng)
+        self.folders = Folders(root / self.name, self.rng, options.shared_output)
         self.catalog = Catalog(options.models)
         self.script = deque(options.script)
-        self.threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix=name)
+        self.threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix=self.name)
         self.boot: Boot
         self._runner: web.AppRunner | None = None
         self._frozen_until = 0.0
@@ -220,9 +228,7 @@ async def running(options: SimulatorOptions | None = None) -> AsyncIterator[list
     servers: list[SimulatedServer] = []
     try:
         for index in range(options.count):
-            port = options.port + index if options.port else 0
-            name = f"{options.name}{index}"
-            servers.append(SimulatedServer(name, options, root / name, port, options.seed + index))
+            servers.append(SimulatedServer(index, options, root))
         for server in servers:
             await server.start()
             server.set_knobs(options.knobs)

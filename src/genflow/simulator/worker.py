@@ -16,7 +16,7 @@ class Worker:
         self._prompts = prompts
         self._bench = bench
         self._freeze = freeze
-        self.free_wanted = False
+        self._free_wanted: set[str] = set()
 
     def queue_updated(self) -> None:
         """Tell all sockets how many prompts remain."""
@@ -54,13 +54,19 @@ class Worker:
         if stall is not None:
             self._freeze(stall["seconds"])
             bench.sockets.pause(stall["seconds"])
-        if self.free_wanted:
-            self.free_wanted = False
-            bench.cache.clear()
+        self._free()
 
-    def free(self) -> None:
-        """Drop the node cache, now or when the worker is idle again."""
+    def free(self, wanted: set[str]) -> None:
+        """Unload models, with `free_memory` drop the node cache too: now, or after the running prompt."""
+        self._free_wanted |= wanted
         if self._prompts.running is None:
+            self._free()
+
+    def _free(self) -> None:
+        wanted, self._free_wanted = self._free_wanted, set()
+        if not wanted:
+            return
+        self._bench.memory.unload()
+        if "free_memory" in wanted:
             self._bench.cache.clear()
-        else:
-            self.free_wanted = True
+        self._bench.books.note("freed")
