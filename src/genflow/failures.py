@@ -79,12 +79,15 @@ class Failure:
     """Why the server takes no new work; None leaves it alone."""
     traceback: list[str] | None = None
     """For operators, never for clients."""
+    brief: str = ""
+    """One line for operators: what the server said, or what was waited for."""
 
 
 def failure(
     code: str,
     message: str,
     *,
+    brief: str = "",
     node_id: str | None = None,
     node_class: str | None = None,
     quarantine: str | None = None,
@@ -102,6 +105,7 @@ def failure(
         node_class=node_class,
         quarantine=quarantine or _QUARANTINES.get(code),
         traceback=traceback,
+        brief=brief or message.partition("\n")[0],
     )
 
 
@@ -112,6 +116,11 @@ def from_reply(reply: PostReply) -> Failure:
     """
     if reply.kind is Reply.ACCEPTED:
         raise ValueError("an accepted prompt is no failure")
+    status = "" if reply.status is None else f" {reply.status}"
+    return replace(_of_reply(reply), brief=f"POST /prompt{status}, {reply.said or reply.message}")
+
+
+def _of_reply(reply: PostReply) -> Failure:
     if reply.kind in (Reply.SETTLED_DOUBT, Reply.OPEN_DOUBT):
         return failure("submit_unknown", f"the prompt's POST ended in doubt and it is not there: {reply.message}")
     if reply.kind is Reply.REFUSED_IN_FRONT:
@@ -168,6 +177,7 @@ def from_execution(error: ExecutionError) -> Failure:
     return failure(
         code,
         f"{where}: {said}" if said else where,
+        brief=clean_text("execution_error, " + (f"{where}: {error.message.partition(chr(10))[0]}" if said else where)),
         node_id=clean_text(error.node_id, 200),
         node_class=clean_text(error.node_class, 200),
         traceback=[clean_text(line, 1_000) for line in error.traceback[:100]],
@@ -269,13 +279,20 @@ def decide(
             return Decision(Then.RESUBMIT, 0.0, failure)
         case FailureClass.GONE:
             return _dead(failure, "output_unavailable")
+        case FailureClass.OOM if oom_seen:
+            return _gave_up(failure, attempts_spent)
         case _:
             return Decision(Then.DEAD, 0.0, failure)
 
 
+def _gave_up(failure: Failure, attempts_spent: int) -> Decision:
+    brief = f"gave up after {attempts_spent} attempts, last: {failure.brief}"
+    return Decision(Then.DEAD, 0.0, replace(failure, brief=brief))
+
+
 def _retry(failure: Failure, policy: Policy, attempts_spent: int) -> Decision:
     if attempts_spent >= policy.max_attempts:
-        return Decision(Then.DEAD, 0.0, failure)
+        return _gave_up(failure, attempts_spent)
     delay = retry_delay(max(attempts_spent, 1), base_s=policy.base_s, cap_s=policy.cap_s, jitter=policy.jitter)
     return Decision(Then.RETRY, delay, failure)
 

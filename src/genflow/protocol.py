@@ -11,7 +11,7 @@ import math
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
 from uuid import UUID, uuid5
@@ -53,6 +53,8 @@ class PostReply:
     node_id: str | None = None
     node_class: str | None = None
     input_name: str | None = None
+    said: str = field(default="", compare=False)
+    """The first line of the reply, or of what stood in its place: for operators."""
 
 
 _IN_FRONT = frozenset({401, 403, 404, 405, 407, 429})
@@ -67,6 +69,13 @@ def classify_post(job_id: UUID, status: int, headers: Mapping[str, str], body: b
     A 500 may still have queued the prompt, and a 200 may be a proxy's page: only what can't be otherwise counts as
     accepted or refused, all else is doubt.
     """
+    reply = _classify(job_id, status, headers, body)
+    if reply.said:
+        return reply
+    return replace(reply, said=(_said(body).splitlines() or [reply.message])[0])
+
+
+def _classify(job_id: UUID, status: int, headers: Mapping[str, str], body: bytes) -> PostReply:
     if status == 200:
         return _classify_200(job_id, _object(body))
     if status == 400:
@@ -135,7 +144,16 @@ def _classify_400(reply: dict[str, Any] | None) -> PostReply:
         node_id=node_id,
         node_class=node_class,
         input_name=input_name,
+        said=clean_text(_named(error["type"], kept)),
     )
+
+
+def _named(error_type: str, kept: Mapping[str, Any]) -> str:
+    """A refusal in one line: its type, and the first node's own."""
+    for node_id, node in kept.items():
+        for error in node["errors"]:
+            return f"{error_type}: node {node_id} ({node['class_type']}): {error['type']}"
+    return error_type
 
 
 def _kept_node_errors(node_errors: dict[str, Any]) -> dict[str, Any]:

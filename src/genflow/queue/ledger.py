@@ -353,6 +353,7 @@ def error_of(failure: Failure) -> dict[str, Any]:
     return {
         "code": failure.code,
         "message": failure.message,
+        "brief": failure.brief,
         "class": failure.kind.value,
         "node_id": failure.node_id,
         "class_type": failure.node_class,

@@ -16,9 +16,13 @@ from genflow.protocol import HistoryEntry
 from genflow.queue.records import Work
 from genflow.worker.listening import Listener
 from genflow.worker.run import GivenAway, JobRun
+from genflow.worker.telling import AttemptFailed, DeadLettered
 from genflow.worker.tools import Tools
 
 log = structlog.get_logger()
+
+SERVER_AWAY_S = 1.0
+"""Seconds until a job is tried again whose server gave no answer."""
 
 
 ELSEWHERE = ("cuda_fault", "would_not_stop", "out_of_memory")
@@ -97,7 +101,10 @@ class Endings:
     async def refuse(self, told: Failure) -> NoReturn:
         """The job can't be run as it is, and nothing of it was submitted: a dead letter, and no attempt spent."""
         self._log.warning("refused", code=told.code)
-        await self._tools.ledger.end_attempt(self._run.hold, state=State.FAILED, no=None, failure=told, spend=False)
+        ended = await self._tools.ledger.end_attempt(
+            self._run.hold, state=State.FAILED, no=None, failure=told, spend=False
+        )
+        self._dead(ended, told)
         raise GivenAway
 
     async def quarantine(self, reason: str) -> None:
@@ -112,7 +119,8 @@ class Endings:
         code, limit = ("silence_timeout", self._work.policy.silence_timeout_s)
         if reason is StopReason.TIMEOUT:
             code, limit = ("run_timeout", self._work.policy.run_timeout_s)
-        return failure(code, f"the run was stopped on {self._server.name} after {limit:g} s")
+        brief = f"timed out after {limit:g} s" if reason is StopReason.TIMEOUT else f"silent for {limit:g} s"
+        return failure(code, f"the run was stopped on {self._server.name} after {limit:g} s", brief=brief)
 
     async def withdraw(
         self, submit: Open, delay_s: float = 0.0, state: SubmitState = SubmitState.WITHDRAWN
@@ -156,7 +164,15 @@ class Endings:
         )
         if ended.terminal:
             self._log.info(ended.name.lower())
+        if failed is not None and not self._dead(ended, failed) and ended is not State.CANCELED:
+            self._tools.tell(AttemptFailed(self._run.hold.job_id, submit.attempt, self._server.given, failed, delay_s))
         raise GivenAway
+
+    def _dead(self, ended: State, failed: Failure) -> bool:
+        """Whether the job ended as a dead letter; then that is told."""
+        if ended is State.FAILED:
+            self._tools.tell(DeadLettered(self._run.hold.job_id, failed))
+        return ended is State.FAILED
 
     async def no_result(self, why: str, *, again: bool) -> NoReturn:
         """The run succeeded and gave nothing: one more run where that may help (`again`), else a dead letter."""
@@ -171,9 +187,10 @@ class Endings:
         )
         state = State.FAILED if decision.then is Then.DEAD else State.QUEUED
         self._log.warning("output_gone", why=why, now=state.name.lower())
-        await self._tools.ledger.end_attempt(
+        ended = await self._tools.ledger.end_attempt(
             self._run.hold, state=state, no=None, attempt=work.attempt, failure=decision.failure
         )
+        self._dead(ended, decision.failure)
         raise GivenAway
 
     async def release(

@@ -7,6 +7,7 @@ saw the old one closed, for the server forgets the new socket when an old one of
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from uuid import UUID, uuid4
 
 import structlog
@@ -28,7 +29,9 @@ REOPEN_S = 2.0
 class Listener:
     """Listens for one submit and wakes its job when the run may have ended."""
 
-    def __init__(self, server: ComfyServer, run: JobRun, progress: Progress, live: LiveProgress) -> None:
+    def __init__(
+        self, server: ComfyServer, run: JobRun, progress: Progress, live: LiveProgress, on_lost: Callable[[], None]
+    ) -> None:
         self.client_id = str(uuid4())
         self.last_event_at: float | None = None
         """When this socket last told something of the run (boottime seconds); None while it never did."""
@@ -37,6 +40,7 @@ class Listener:
         self._job_id: UUID = run.hold.job_id
         self._progress = progress
         self._live = live
+        self._on_lost = on_lost
         self._opened = asyncio.Event()
         self._task = asyncio.create_task(self._listen())
 
@@ -63,6 +67,8 @@ class Listener:
                             self._run.wake.set()
             except ComfyError as error:
                 log.debug("no_socket", job=str(self._job_id), server=self._server.name, why=str(error))
+            if self.last_event_at is not None:
+                self._on_lost()
             self._opened.set()
             self.last_event_at = None  # silence counts only while a socket is open
             self._run.wake.set()

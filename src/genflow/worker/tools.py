@@ -9,6 +9,7 @@ from genflow.protocol import Timing
 from genflow.queue import Ledger
 from genflow.storage.store import Store
 from genflow.worker.progress import LiveProgress
+from genflow.worker.telling import Teller, silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +26,4 @@ class Tools:
     stop_grace_s: float
     collect_window_s: float
     cancel_unreachable_s: float = 60.0
+    tell: Teller = silent

@@ -1,0 +1,91 @@
+"""One held job inside an attempt: its server, what Postgres knows of it, and its socket. The steps share it."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+from genflow.comfy import ComfyError
+from genflow.fleet import FleetServer
+from genflow.protocol import Answer
+from genflow.queue import Hold, Ledger
+from genflow.queue.records import Claim, Work
+from genflow.worker.asking import Asker
+from genflow.worker.endings import Endings, Open
+from genflow.worker.listening import Listener
+from genflow.worker.progress import Progress
+from genflow.worker.run import JobRun
+from genflow.worker.telling import SocketLost
+from genflow.worker.tools import Tools
+from genflow.workflow import parse_workflow
+
+
+class HeldJob:
+    """The job that one attempt works on. `load` comes before all else: it sets `work`, `asker` and `out`."""
+
+    work: Work
+    asker: Asker
+    out: Endings
+
+    def __init__(self, tools: Tools, run: JobRun, claim: Claim, server: FleetServer) -> None:
+        self.tools = tools
+        self.ledger: Ledger = tools.ledger
+        self.run = run
+        self.hold: Hold = run.hold
+        self.claim = claim
+        self.server = server
+        self.listener: Listener | None = None
+        self.attempt = 0
+        """The number of the attempt in hand, once there is one."""
+
+    @property
+    def id(self) -> UUID:
+        """The job's id, which is ComfyUI's prompt id too."""
+        return self.hold.job_id
+
+    async def load(self) -> None:
+        """Read the last checkpoint."""
+        self.work = await self.ledger.load(self.hold)
+        self.run.cancel_asked |= self.work.cancel_asked
+        self.attempt = self.work.attempt
+        self._at(self.server)
+
+    def move_to(self, server: FleetServer) -> None:
+        """Work on another server from now on. Only before anything was submitted."""
+        self.tools.fleet.take_slot(server, self.id)
+        self.tools.fleet.free_slot(self.server, self.id)
+        self.server = server
+        self._at(server)
+
+    def _at(self, server: FleetServer) -> None:
+        self.asker = Asker(self.tools, self.run, server, self.work)
+        self.out = Endings(self.tools, self.run, server, self.work)
+
+    def cant_tell(self, answer: Answer) -> None:
+        """A server that gave no answer gets no new work until a probe is answered."""
+        if answer.away:
+            self.tools.fleet.trouble(self.server, answer.why)
+
+    async def booted_since(self, submit: Open) -> bool:
+        """Whether the server started anew since this submit. A probe may have seen the new boot long ago."""
+        try:
+            self.server.boot = await self.server.comfy.read_boot()
+        except ComfyError:
+            return True
+        return submit.boot != self.server.boot
+
+    def listen(self) -> Listener:
+        """A socket of this submit's own, opened ahead of its POST."""
+        if self.listener is None:
+            progress = Progress(parse_workflow(self.work.workflow))
+            self.listener = Listener(self.server.comfy, self.run, progress, self.tools.live, self._socket_lost)
+        return self.listener
+
+    def _socket_lost(self) -> None:
+        self.tools.tell(SocketLost(self.id, self.attempt, self.server.given))
+
+    async def quiet(self) -> None:
+        """The submit is over: its socket too."""
+        if self.listener is not None:
+            await asyncio.shield(self.listener.close())
+            self.listener = None

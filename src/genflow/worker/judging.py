@@ -1,0 +1,92 @@
+"""How a submit ended, and what follows: the judgement of section 9, a stop, and a prompt that its server forgot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import structlog
+
+from genflow import failpoints
+from genflow.failures import Failure, Then, decide, failure, from_execution
+from genflow.jobs import State, StopReason, SubmitState
+from genflow.protocol import HistoryEntry
+from genflow.worker.endings import Open
+from genflow.worker.held import HeldJob
+from genflow.worker.stopping import stop_prompt
+from genflow.worker.telling import Overdue
+
+log = structlog.get_logger()
+
+
+class Judging:
+    """Judges the submits of one held job."""
+
+    def __init__(self, job: HeldJob) -> None:
+        self._job = job
+
+    async def ended(self, submit: Open, entry: HistoryEntry, told: Failure | None = None) -> HistoryEntry:
+        """The run is over: a checkpoint where it succeeded, else the judgement of section 9."""
+        failpoints.hit("wait.before_commit")
+        if entry.outcome == "success" and told is None:
+            self._job.run.cancel_asked |= await self._job.ledger.run_ended(self._job.hold, submit.no, entry)
+            self._job.tools.fleet.free_slot(self._job.server, self._job.id)
+            failpoints.hit("wait.after_commit")
+            return entry
+        if entry.outcome == "error" and entry.error is not None:
+            told = told or from_execution(entry.error)
+        elif told is None:
+            told = failure("interrupted", "somebody else interrupted the run at its server")
+        await self._job.out.fail(submit, told, entry=entry, executed=True)
+
+    async def lost(self, submit: Open, *, accepted: bool) -> None:
+        """It was queued, or may have been, and nobody knows it: queue the same id again, a limited number of times."""
+        restarted = await self._job.booted_since(submit)
+        lost = failure("lost", f"{self._job.server.name} no longer knows the prompt")
+        if restarted or not accepted:
+            lost = replace(lost, quarantine=None)
+        elif lost.quarantine:
+            await self._job.out.quarantine(lost.quarantine)
+        decision = decide(
+            lost,
+            self._job.work.policy,
+            attempts_spent=submit.attempt,
+            resubmits=self._job.work.resubmits,
+            oom_seen=False,
+        )
+        if decision.then is Then.DEAD:
+            await self._job.out.fail(submit, decision.failure, state=SubmitState.LOST, executed=submit.executed)
+        log.warning("prompt_lost", job=str(self._job.id), server=self._job.server.name, restarted=restarted)
+        await self._job.ledger.close_submit(
+            self._job.hold, submit.no, SubmitState.LOST, reason=lost.message, resubmit=True, doubtful=not accepted
+        )
+        await self._job.quiet()
+
+    async def stop(self, submit: Open, reason: StopReason, told: Failure | None = None) -> HistoryEntry | None:
+        """Stop the prompt, then judge what it left. A run that succeeded all the same is the job's result."""
+        if reason in (StopReason.TIMEOUT, StopReason.SILENCE) and submit.stop_reason is None:
+            policy = self._job.work.policy
+            limit_s = policy.run_timeout_s if reason is StopReason.TIMEOUT else policy.silence_timeout_s
+            self._job.tools.tell(Overdue(self._job.id, submit.attempt, self._job.server.given, limit_s))
+        stopped = await stop_prompt(
+            self._job.tools,
+            self._job.run,
+            self._job.asker,
+            self._job.server,
+            submit_no=submit.no,
+            submit=submit.uuid,
+            reason=reason,
+        )
+        succeeded = stopped.entry is not None and stopped.entry.outcome == "success"
+        if stopped.entry is not None and succeeded and told is None and reason is not StopReason.CANCEL:
+            return await self.ended(submit, stopped.entry)
+        if stopped.state is SubmitState.ABANDONED:
+            await self._job.out.quarantine("a run would not stop")
+        ran = submit.executed or stopped.entry is not None
+        if reason in (StopReason.CANCEL, StopReason.SHUTDOWN):
+            state = State.CANCELED if reason is StopReason.CANCEL else State.QUEUED
+            outcome = "canceled" if reason is StopReason.CANCEL else "given_back"
+            await self._job.out.end(
+                submit, state, stopped.state, entry=stopped.entry, executed=ran, spend=False, outcome=outcome
+            )
+        told = told or self._job.out.told_of(reason)
+        await self._job.out.fail(submit, told, state=stopped.state, entry=stopped.entry, executed=ran)
