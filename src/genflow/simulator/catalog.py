@@ -1,4 +1,7 @@
-"""The nodes a simulated server has: their recorded `/object_info`, and the model files it claims to have."""
+"""The nodes a simulated server has, and the model files it claims to have.
+
+Their `/object_info` is the recorded one, or, where a node was not recorded, what its own source declares.
+"""
 
 from __future__ import annotations
 
@@ -47,10 +50,11 @@ class NodeSpec:
 
 
 @cache
-def _recorded() -> dict[str, Any]:
-    text = files("genflow.simulator").joinpath("data/object_info.json").read_text("utf-8")
-    loaded: dict[str, Any] = json.loads(text)
-    return loaded
+def _known() -> dict[str, Any]:
+    data = files("genflow.simulator").joinpath("data")
+    recorded: dict[str, Any] = json.loads(data.joinpath("object_info.json").read_text("utf-8"))
+    declared: dict[str, Any] = json.loads(data.joinpath("output_nodes.json").read_text("utf-8"))["nodes"]
+    return recorded | declared
 
 
 def _input_spec(name: str, declared: list[Any], required: bool) -> InputSpec:
@@ -67,7 +71,7 @@ def _input_spec(name: str, declared: list[Any], required: bool) -> InputSpec:
 @cache
 def spec_of(class_type: str) -> NodeSpec | None:
     """The declaration of a node class; None for a class that the server does not have."""
-    info = _recorded().get(class_type)
+    info = _known().get(class_type)
     if info is None:
         return None
     declared = info["input"]
@@ -97,7 +101,7 @@ class Catalog:
 
     def object_info(self, class_type: str, input_files: list[str]) -> dict[str, Any]:
         """`/object_info/NODE`: an unknown node gives an empty object, as on a real server."""
-        info = _recorded().get(class_type)
+        info = _known().get(class_type)
         if info is None or class_type in self.lacks:
             return {}
         filled = copy.deepcopy(info)
@@ -112,6 +116,6 @@ class Catalog:
     def all_object_info(self, input_files: list[str]) -> dict[str, Any]:
         """`/object_info` whole."""
         whole: dict[str, Any] = {}
-        for class_type in _recorded():
+        for class_type in _known():
             whole |= self.object_info(class_type, input_files)
         return whole

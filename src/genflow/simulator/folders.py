@@ -59,8 +59,8 @@ class Folders:
         path = self.inside(kind, "", name)
         return path if path is not None and path.is_file() else None
 
-    def next_names(self, prefix: str, kind: str, size: tuple[int, int], count: int) -> tuple[str, list[str]]:
-        """Subfolder and free names for `count` pictures: the counter is the highest on disk plus one.
+    def next_name(self, prefix: str, kind: str, size: tuple[int, int]) -> tuple[str, str, int]:
+        """Subfolder, first part and number of the next file: the number is the highest on disk plus one.
 
         Raises OutsideOutputError for a prefix that leads out of the folder.
         """
@@ -80,12 +80,7 @@ class Folders:
                 f" full_output_folder: {folder}\n         output_dir: {root}"
             )
         folder.mkdir(parents=True, exist_ok=True)
-        counter = 1 + max((self._counter(entry, base) for entry in os.listdir(folder)), default=0)
-        names = []
-        for number in range(count):
-            stem = base.replace("%batch_num%", str(number))
-            names.append(f"{stem}_{counter + number:05}_.png")
-        return subfolder, names
+        return subfolder, base, 1 + max((self._counter(entry, base) for entry in os.listdir(folder)), default=0)
 
     @staticmethod
     def _counter(name: str, base: str) -> int:

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from genflow.simulator.answers import SERVER, said
 from genflow.simulator.prompts import canonical_uuid
+from genflow.simulator.summary import normalized, summary
 
 if TYPE_CHECKING:
     from genflow.simulator.prompts import Item
@@ -41,13 +42,6 @@ def _ended_job(prompt_id: str, entry: dict[str, Any], *, whole: bool) -> dict[st
     status = "completed"
     if entry["status"]["status_str"] != "success":
         status = "cancelled" if "execution_interrupted" in messages else "failed"
-    files = [
-        file | {"nodeId": node_id, "mediaType": kind}
-        for node_id, output in entry["outputs"].items()
-        for kind, listed in output.items()
-        for file in listed
-        if isinstance(file, dict)
-    ]
     job: dict[str, Any] = {
         "id": prompt_id,
         "status": status,
@@ -58,13 +52,10 @@ def _ended_job(prompt_id: str, entry: dict[str, Any], *, whole: bool) -> dict[st
     }
     if "execution_error" in messages:
         job["execution_error"] = messages["execution_error"]
-    job |= {"outputs_count": len(files), "previewable_outputs_count": len(files)}
-    if files:
-        job["preview_output"] = files[0]
-    job |= _workflow_id(extra_data)
+    job |= summary(entry["outputs"]) | _workflow_id(extra_data)
     if whole:
         job |= {
-            "outputs": entry["outputs"],
+            "outputs": normalized(entry["outputs"]),
             "execution_status": entry["status"],
             "workflow": {"prompt": graph, "extra_data": extra_data},
         }

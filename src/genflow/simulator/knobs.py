@@ -197,6 +197,7 @@ KNOBS: dict[str, Knob] = {
     "events_out_of_order": Knob(_flag, False),
     # Files
     "save_delay_ms": Knob(_number, 0.0),
+    "video_bytes": Knob(_bytes, 0),
     "view_fail": Knob(_count, 0),
     "view_missing": Knob(_count, 0),
     "view_empty": Knob(_count, 0),

@@ -12,7 +12,7 @@ from typing import Any
 
 from PIL import Image, ImageFilter, ImageOps
 
-from genflow.simulator import pictures
+from genflow.simulator import media, pictures
 from genflow.simulator.catalog import Catalog
 from genflow.simulator.faults import NodeFault, out_of_memory
 from genflow.simulator.folders import Folders, OutsideOutputError
@@ -66,25 +66,31 @@ class Work:
     save_delay_s: float = 0.0
     """Between the choice of a file's name and its writing."""
     pixel_limit: int = 0
+    video_bytes: int = 0
+    """How large SaveVideo makes its file, at least."""
 
     def hold(self, pixels: int) -> None:
         """Raise the recorded out-of-memory fault for a batch of more pixels than the simulated GPU holds."""
         if pixels > self.pixel_limit:
             raise out_of_memory()
 
-    def names(self, prefix: str, kind: str, size: tuple[int, int], count: int = 1) -> tuple[str, list[str]]:
-        """Subfolder and free names. Raises NodeFault for a prefix that leads out of the folder."""
+    def name(self, prefix: str, kind: str, size: tuple[int, int]) -> tuple[str, str, int]:
+        """Subfolder, first part and number of the next file. Raises NodeFault for a prefix that leads out."""
         try:
-            found = self.folders.next_names(prefix, kind, size, count)
+            found = self.folders.next_name(prefix, kind, size)
         except OutsideOutputError as fault:
             raise NodeFault("Exception", f"{fault}\n") from fault
         time.sleep(self.save_delay_s)  # a node has a thread of its own
         return found
 
-    def write(self, kind: str, subfolder: str, name: str, data: bytes) -> dict[str, Any]:
-        """Write a file; gives what a node says of it."""
+    def write(self, kind: str, subfolder: str, name: str, data: bytes, pad_to: int = 0) -> dict[str, Any]:
+        """Write a file; gives what a node says of it. A smaller one than `pad_to` bytes ends in a hole up to there."""
         if self.write_files:
-            (self.folders.paths[kind] / subfolder / name).write_bytes(data)
+            with (self.folders.paths[kind] / subfolder / name).open("wb") as file:
+                file.write(data)
+                if pad_to > len(data) + 16:
+                    file.write(media.mp4_padding(pad_to - len(data)))
+                    file.truncate(pad_to)
             self.wrote(kind, subfolder, name)
         return {"filename": name, "subfolder": subfolder, "type": kind}
 
@@ -95,9 +101,17 @@ def pixels_of(values: list[Any]) -> int:
     for value in values:
         if isinstance(value, list):
             total += sum(each.pixels if isinstance(each, Picture) else each.width * each.height for each in value)
-        elif isinstance(value, Latent) and value.pictures:
-            total += value.width * value.height * value.count
+        else:  # a sampled latent, a video
+            total += sum(picture.pixels for picture in getattr(value, "pictures", ()))
     return total
+
+
+def printed(value: Any) -> str:
+    """A value as ComfyUI prints it: of pictures only the shape."""
+    if isinstance(value, list) and value and isinstance(value[0], Picture | Image.Image):
+        first: Image.Image = value[0].image if isinstance(value[0], Picture) else value[0]
+        return f"tensor of shape [{len(value)}, {first.height}, {first.width}, {len(first.getbands())}]"
+    return str(value)
 
 
 def _empty_image(inputs: dict[str, Any], work: Work) -> Result:
@@ -158,11 +172,16 @@ def _from_mask(inputs: dict[str, Any], work: Work) -> Result:
 
 def _save(inputs: dict[str, Any], work: Work, kind: str, prefix: str) -> Result:
     batch: Batch = inputs["images"]
-    subfolder, names = work.names(prefix, kind, batch[0].image.size, len(batch))
+    subfolder, base, number = work.name(prefix, kind, batch[0].image.size)
     texts = {"prompt": work.prompt} | work.extra_pnginfo
     shown = [
-        work.write(kind, subfolder, name, pictures.with_text(picture.png(), texts))
-        for picture, name in zip(batch, names, strict=True)
+        work.write(
+            kind,
+            subfolder,
+            f"{base.replace('%batch_num%', str(index))}_{number + index:05}_.png",
+            pictures.with_text(picture.png(), texts),
+        )
+        for index, picture in enumerate(batch)
     ]
     return Result((batch,), {"images": shown})
 

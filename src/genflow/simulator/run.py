@@ -9,18 +9,16 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
-from PIL import Image
-
 from genflow.simulator import faults, pictures
 from genflow.simulator.books import Books
 from genflow.simulator.catalog import Catalog, spec_of
 from genflow.simulator.faults import NodeFault, Planned
 from genflow.simulator.folders import Folders
 from genflow.simulator.graph import NodeCache, cache_keys, is_link, running_order
+from genflow.simulator.kinds import COMPUTE, QUICK
 from genflow.simulator.knobs import Knobs
 from genflow.simulator.memory import Memory
-from genflow.simulator.nodes import COMPUTE, QUICK, SAMPLERS, Latent, Result, Work, pixels_of
-from genflow.simulator.pictures import Picture
+from genflow.simulator.nodes import SAMPLERS, Latent, Result, Work, pixels_of, printed
 from genflow.simulator.prompts import Item
 from genflow.simulator.sockets import PREVIEW, Sockets, plain_preview, png_frame, preview_with_metadata
 
@@ -90,6 +88,7 @@ class Run:
             write_files=not (self.empty or self.unreal),
             save_delay_s=bench.knobs.get("save_delay_ms") / 1000 if mine else 0.0,
             pixel_limit=bench.memory.pixel_limit,
+            video_bytes=bench.knobs.get("video_bytes"),
         )
 
     def _pnginfo(self) -> dict[str, Any]:
@@ -308,7 +307,7 @@ class Run:
             "exception_message": fault.message,
             "exception_type": fault.kind,
             "traceback": faults.TRACEBACK,
-            "current_inputs": {name: [_printed(value)] for name, value in inputs.items()},
+            "current_inputs": {name: [printed(value)] for name, value in inputs.items()},
             "current_outputs": list(self.order),
         }
 
@@ -370,10 +369,3 @@ class Run:
         }
         told = {"node": node_id, "display_node": node_id, "output": result.ui, "prompt_id": self.item.prompt_id}
         self._send("executed", told)
-
-
-def _printed(value: Any) -> str:
-    if isinstance(value, list) and value and isinstance(value[0], Picture | Image.Image):
-        first: Image.Image = value[0].image if isinstance(value[0], Picture) else value[0]
-        return f"tensor of shape [{len(value)}, {first.height}, {first.width}, {len(first.getbands())}]"
-    return str(value)

@@ -184,7 +184,7 @@ class _Validation:
         # A tuple, so that a slot that is not there raises what ComfyUI raises.
         received = source_spec.outputs[link[1]]
         kind = "COMBO" if isinstance(wanted.kind, list) else wanted.kind
-        if received != kind:
+        if kind not in ("*", received):
             details = f"{name}, received_type({received}) mismatch input_type({wanted.kind})"
             extra |= {"received_type": received, "linked_node": link}
             errors.append(_error("return_type_mismatch", "Return type mismatch between linked nodes", details, extra))
