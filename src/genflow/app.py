@@ -19,7 +19,7 @@ from genflow.fleet import Fleet
 from genflow.postgres.connect import database
 from genflow.postgres.migrations import migrate
 from genflow.postgres.pool import Pool, open_pool
-from genflow.queue import DirectWriter, Ledger, Queue, Registry, Sweeps
+from genflow.queue import Abilities, DirectWriter, Ledger, Queue, Registry, Sweeps
 from genflow.queue.writer import OUTAGE
 from genflow.settings import Settings
 from genflow.storage.local import LocalStore
@@ -186,6 +186,7 @@ async def run_worker(settings: Settings, conninfo: str) -> AsyncIterator[tuple[U
         worker = Worker(
             tools,
             Ledger(DirectWriter(heart_pool), worker_id, timing, retention_s=settings.retention_s),
+            Abilities(writer),
             conninfo=conninfo,
             max_in_flight=settings.max_in_flight,
             claim_poll_s=settings.claim_poll_s,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from uuid import UUID, uuid4
@@ -50,11 +51,16 @@ class Bench:
         return server_id
 
     async def enqueue(
-        self, *, key: str | None = None, policy: Policy | None = None, start_by_s: float | None = None
+        self,
+        *,
+        key: str | None = None,
+        policy: Policy | None = None,
+        start_by_s: float | None = None,
+        workflow: str = "{}",
     ) -> UUID:
         job = NewJob(
             id=uuid4(),
-            workflow="{}",
+            workflow=workflow,
             body_hash=b"hash",
             policy=policy or Policy(jitter=False),
             idempotency_key=key,
@@ -82,6 +88,17 @@ class Bench:
         await self.rows(
             "update genflow.jobs set lease_until = genflow.clock() - interval '1 s' where state = 3 returning 1"
         )
+
+
+async def waits_for_a_lock(bench: Bench, word: str) -> None:
+    """Return once a statement that begins with `word` waits for a lock."""
+    async with asyncio.timeout(10):
+        while not await bench.rows(  # noqa: ASYNC110 - Postgres has no event for it
+            "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like %s"
+            " and datname = current_database()",
+            word + "%",
+        ):
+            await asyncio.sleep(0.01)
 
 
 @pytest.fixture

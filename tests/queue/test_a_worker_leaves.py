@@ -16,7 +16,7 @@ from genflow.failures import Policy
 from genflow.fleet import Fleet
 from genflow.jobs import State
 from genflow.protocol import Timing
-from genflow.queue import Ledger, Registry
+from genflow.queue import Abilities, Ledger, Registry
 from genflow.queue.records import NewJob
 from genflow.settings import ServerSettings, Settings
 from genflow.storage.local import LocalStore
@@ -96,7 +96,7 @@ async def test_what_a_leaving_worker_cuts_off_is_handed_over(bench: Bench, tmp_p
             stop_grace_s=1.0,
             collect_window_s=60.0,
         )
-        worker = Worker(tools, ledger, conninfo=database, max_in_flight=None, claim_poll_s=0.1)
+        worker = Worker(tools, ledger, Abilities(bench.writer), conninfo=database, max_in_flight=None, claim_poll_s=0.1)
         await worker.start()
         await asyncio.wait_for(slow.uploading.wait(), 10)
         await worker.stop(grace_s=0.0, how="leave")

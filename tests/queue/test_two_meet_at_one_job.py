@@ -16,7 +16,7 @@ from genflow.jobs import State, SubmitState
 from genflow.queue import Ledger
 from genflow.queue.statements import statement
 from genflow.queue.writer import Row
-from tests.queue.conftest import ENTRY, TIMING, Bench
+from tests.queue.conftest import ENTRY, TIMING, Bench, waits_for_a_lock
 
 
 class InTransaction:
@@ -37,17 +37,6 @@ async def uncommitted(bench: Bench, worker: UUID) -> AsyncIterator[Ledger]:
     """A worker's ledger whose writes are committed at the end of the block."""
     async with bench.pool.connection() as connection, connection.transaction():
         yield Ledger(InTransaction(connection), worker, TIMING, retention_s=3600.0)
-
-
-async def waits_for_a_lock(bench: Bench, word: str) -> None:
-    """Return once a statement that begins with `word` waits for a lock."""
-    async with asyncio.timeout(10):
-        while not await bench.rows(  # noqa: ASYNC110 - Postgres has no event for it
-            "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like %s"
-            " and datname = current_database()",
-            word + "%",
-        ):
-            await asyncio.sleep(0.01)
 
 
 async def test_a_cancel_that_meets_an_intent_leaves_the_prompt_to_its_holder(bench: Bench) -> None:

@@ -166,6 +166,7 @@ def story(row: dict[str, Any]) -> dict[str, Any]:
         "cancel_asked_at": time(row["cancel_at"]),
         "start_by": time(row["start_by"]),
         "runs_again_at": time(row["run_at"]),
+        "waits_because": row["waits_because"],
         "lease_until": time(row["lease_until"]) if State(row["state"]) is State.HELD else None,
         "error": job_error(row["error"]),
         "seed": None if params is None else params["seed"],

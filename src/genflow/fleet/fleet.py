@@ -24,6 +24,7 @@ from genflow.fleet.choice import Lengths, Room, choice_line
 from genflow.fleet.probe import Seen, Unanswered, probe
 from genflow.fleet.server import FleetServer, fleet_name, is_loopback
 from genflow.loops import cut_off, happens
+from genflow.needs import without_uploads
 from genflow.protocol import boottime
 from genflow.queue.registry import Registry, ServerState, Standing
 from genflow.settings import ServerSettings
@@ -249,10 +250,11 @@ class Fleet:
     async def _learn(self, server: FleetServer) -> bytes | None:
         """Keep what the server can do. Without that it still works: submissions are then not checked against it."""
         try:
-            body = json.dumps(await server.comfy.object_info(), sort_keys=True)
+            info = await server.comfy.object_info()
         except ComfyError as error:
             log.warning("object_info_unavailable", server=server.name, why=str(error))
             return None
+        body = await asyncio.to_thread(lambda: json.dumps(without_uploads(info), sort_keys=True))
         digest = hashlib.sha256(body.encode()).digest()
         await self._registry.save_object_info(digest, body)
         return digest

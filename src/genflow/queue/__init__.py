@@ -1,5 +1,6 @@
 """The durable queue: owns every table written in a job's transaction. SQL stands in sql/, one statement a file."""
 
+from genflow.queue.abilities import Abilities
 from genflow.queue.hold import Hold, JobCanceled, LeaseLost, NotHeld, SlotTaken, StartByPassed
 from genflow.queue.ledger import Ledger
 from genflow.queue.many import Arrival, Fate
@@ -9,6 +10,7 @@ from genflow.queue.sweeps import Sweeps
 from genflow.queue.writer import DirectWriter, Writer
 
 __all__ = [
+    "Abilities",
     "Arrival",
     "DirectWriter",
     "Fate",

@@ -18,6 +18,7 @@ from psycopg.types.json import Json
 from genflow.failures import Failure
 from genflow.jobs import State, StopReason, SubmitState
 from genflow.protocol import HistoryEntry, Timing, boottime
+from genflow.queue.abilities import ANYTHING, Ability
 from genflow.queue.hold import Hold, JobCanceled, LeaseLost, NotHeld, SlotTaken, StartByPassed
 from genflow.queue.records import Claim, StoredOutput, Work, work_of
 from genflow.queue.writer import Row, Writer
@@ -46,9 +47,19 @@ class Ledger:
         """Jobs with something to follow or collect on these servers."""
         return await self._claim("claim_bound", {"servers": list(server_ids), "limit": limit})
 
-    async def claim_unbound(self, server_id: int, *, slots: int, limit: int) -> list[tuple[Claim, Hold]]:
-        """Jobs for this server's free slots, at most `limit`."""
-        return await self._claim("claim_unbound", {"server": server_id, "slots": slots, "limit": limit})
+    async def claim_unbound(
+        self, server_id: int, *, slots: int, limit: int, able: Sequence[Ability] = (ANYTHING,)
+    ) -> list[tuple[Claim, Hold]]:
+        """Jobs for this server's free slots, at most `limit`, of the classes that it is able to run."""
+        params = {
+            "server": server_id,
+            "slots": slots,
+            "limit": limit,
+            "classes": [each.class_id for each in able],
+            "elsewhere": [each.elsewhere for each in able],
+            "bigger": [each.bigger for each in able],
+        }
+        return await self._claim("claim_unbound", params) if able else []
 
     async def _claim(self, name: str, params: dict[str, Any]) -> list[tuple[Claim, Hold]]:
         asked_at = boottime()
@@ -57,7 +68,11 @@ class Ledger:
         for row in rows:
             hold = Hold(row["id"], row["token"], self._worker_id, self._timing)
             hold.renewed(asked_at)
-            claims.append((Claim(row["id"], row["token"], row["server_id"], row["since_last_holder_s"]), hold))
+            claim = Claim(
+                row["id"], row["token"], row["server_id"], row["since_last_holder_s"],
+                class_id=row.get("class_id", 0), previous_id=row.get("previous_id"),
+            )  # fmt: skip
+            claims.append((claim, hold))
         return claims
 
     async def give_back_strays(self, known: Sequence[UUID]) -> int:

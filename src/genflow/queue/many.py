@@ -41,6 +41,7 @@ class Arrival:
 async def enqueue_many(
     writer: Writer,
     jobs: Sequence[NewJob],
+    classes: Sequence[int],
     *,
     scope: str,
     queue_limit: int,
@@ -48,7 +49,7 @@ async def enqueue_many(
     tenant: int = 1,
     rabbit_queue: str | None = None,
 ) -> list[Arrival]:
-    """Commit those of `jobs` that are new, in their order; what became of each.
+    """Commit those of `jobs` that are new, in their order, each in its class of `classes`; what became of each.
 
     The ids are keys of `scope` (job_keys) and differ from each other. May be sent again after a lost answer: what was
     committed is known then. psycopg's own IntegrityError or DataError, with nothing committed, where a single row is at
@@ -60,7 +61,7 @@ async def enqueue_many(
         try:
             rows = await writer.write(
                 "enqueue_many",
-                _params([jobs[place] for place in left])
+                _params([jobs[place] for place in left], [classes[place] for place in left])
                 | {
                     "scope": scope,
                     "tenant": tenant,
@@ -90,7 +91,7 @@ def _arrival(job_id: UUID, row: Row) -> Arrival | None:
     return Arrival(Fate.FULL, job_id) if row["full"] else None
 
 
-def _params(jobs: Sequence[NewJob]) -> dict[str, object]:
+def _params(jobs: Sequence[NewJob], classes: Sequence[int]) -> dict[str, object]:
     refs = [(asset, job.id) for job in jobs for asset in job.assets]
     return {
         "jobs": [job.id for job in jobs],
@@ -100,6 +101,7 @@ def _params(jobs: Sequence[NewJob]) -> dict[str, object]:
         "metadata": [json.dumps(job.metadata) for job in jobs],
         "policies": [json.dumps(job.policy.to_json()) for job in jobs],
         "priorities": [job.priority for job in jobs],
+        "classes": list(classes),
         "ref_assets": [asset for asset, _ in refs],
         "ref_jobs": [job for _, job in refs],
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from genflow import failpoints
 from genflow.errors import GenflowError
 from genflow.jobs import State
 from genflow.postgres.pool import Pool
+from genflow.queue.classes import Classes
 from genflow.queue.many import Arrival, Fate, enqueue_many
 from genflow.queue.records import AssetRecord, JobView, NewJob, view_of
 from genflow.queue.statements import statement
@@ -64,7 +64,7 @@ class Queue:
         self._writer = DirectWriter(pool, patience_s=patience_s)
         self._limit = queue_limit
         self._retention_s = retention_s
-        self._object_info: tuple[list[bytes], dict[str, Any]] | None = None
+        self._classes = Classes(self._writer)
 
     async def enqueue(self, job: NewJob) -> None:
         """Commit a job. Raises KeyInUse or QueueFull; after either, nothing is left behind.
@@ -75,6 +75,7 @@ class Queue:
             "job": job.id,
             "tenant": job.tenant,
             "priority": job.priority,
+            "class": (await self._classes.of([job.workflow]))[0],
             "start_by_s": job.start_by_s,
             "key": job.idempotency_key,
             "key_ttl": KEY_TTL_S,
@@ -112,8 +113,9 @@ class Queue:
         self, jobs: Sequence[NewJob], *, scope: str, rabbit_queue: str | None = None
     ) -> list[Arrival]:
         """Commit those of many jobs with ids of their own that are new; see `many.enqueue_many`."""
+        classes = await self._classes.of([job.workflow for job in jobs])
         arrivals = await enqueue_many(
-            self._writer, jobs, scope=scope, queue_limit=self._limit, retention_s=self._retention_s,
+            self._writer, jobs, classes, scope=scope, queue_limit=self._limit, retention_s=self._retention_s,
             rabbit_queue=rabbit_queue,
         )  # fmt: skip
         if any(arrival.fate is Fate.NEW for arrival in arrivals):
@@ -166,9 +168,13 @@ class Queue:
         return view_of(rows[0])
 
     async def story(self, job_id: UUID, *, tenant: int = 1) -> Row | None:
-        """The job's own story as job_story.sql tells it, or None."""
+        """The job's own story as job_story.sql tells it, and `waits_because` where no server is able; or None."""
         rows = await self._writer.write("job_story", {"job": job_id, "tenant": tenant})
-        return rows[0] if rows else None
+        if not rows:
+            return None
+        row = rows[0]
+        waits = State(row["state"]) in (State.QUEUED, State.WAITING) and row["server"] is None and row["needs"]
+        return row | {"waits_because": await self._classes.why_none(row["needs"]) if waits else None}
 
     async def ended(self, job_id: UUID, *, tenant: int = 1) -> bool:
         """Whether the job is in a terminal state (or unknown)."""
@@ -231,16 +237,7 @@ class Queue:
 
     async def known_object_info(self) -> dict[str, Any] | None:
         """What the fleet's servers together can run, as last seen; None when nothing is known yet."""
-        rows = await self._writer.write("known_object_info_hashes", {})
-        hashes = [bytes(row["hash"]) for row in rows]
-        if not hashes:
-            return None
-        if self._object_info is None or self._object_info[0] != hashes:
-            merged: dict[str, Any] = {}
-            for row in await self._writer.write("known_object_info", {}):
-                merged.update(json.loads(row["body"]))
-            self._object_info = (hashes, merged)
-        return self._object_info[1]
+        return await self._classes.object_info()
 
 
 def _asset_of(row: Row) -> AssetRecord:

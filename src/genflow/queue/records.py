@@ -92,6 +92,10 @@ class Claim:
     token: int
     server_id: int | None
     since_last_holder_s: float | None
+    class_id: int = 0
+    """What it needs of a server: a number of `classes`."""
+    previous_id: int | None = None
+    """The server of its previous attempt, where that takes new work and did nothing to be avoided for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ submit, a run to collect) is claimed wherever that server answers. One heartbeat
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Literal
 from uuid import UUID
 
@@ -14,7 +15,8 @@ import structlog
 
 from genflow.fleet import Fleet, FleetServer
 from genflow.loops import Loop, cut_off, happens
-from genflow.queue import Hold, Ledger, NotHeld
+from genflow.protocol import boottime
+from genflow.queue import Abilities, Hold, Ledger, NotHeld
 from genflow.queue.records import Claim
 from genflow.worker.attempt import Attempt
 from genflow.worker.hints import Hints
@@ -34,6 +36,7 @@ class Worker:
         self,
         tools: Tools,
         heart: Ledger,
+        abilities: Abilities,
         *,
         conninfo: str,
         max_in_flight: int | None,
@@ -42,6 +45,9 @@ class Worker:
         self._tools = tools
         self._fleet: Fleet = tools.fleet
         self._heart = heart
+        self._abilities = abilities
+        self._looked_at = -math.inf
+        self._look_every_s = claim_poll_s
         self._max_in_flight = max_in_flight
         self._runs: dict[UUID, JobRun] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -51,7 +57,7 @@ class Worker:
         self._idle.set()
         self._claims = Loop("claim", claim_poll_s, self._claim)
         self._beats = Loop("heartbeat", tools.timing.heartbeat_s, self._beat)
-        self._hints = Hints(conninfo, on_queued=self._claims.wake, on_cancel=self._cancel)
+        self._hints = Hints(conninfo, on_queued=self._look_for_more, on_cancel=self._cancel)
 
     async def start(self) -> None:
         """Begin to claim. The fleet is started already."""
@@ -108,6 +114,9 @@ class Worker:
         """Claim until nothing is left to claim or nothing more may be held."""
         if not self._fleet.reachable:
             return  # a probe that is answered wakes this loop
+        if boottime() - self._looked_at >= self._look_every_s:
+            self._looked_at = boottime()
+            await self._abilities.look()
         while not self._draining and await self._claim_bound() + await self._claim_unbound():
             pass
         outages = self._tools.ledger.outages
@@ -117,6 +126,11 @@ class Worker:
             strays = await self._tools.ledger.give_back_strays(list(self._runs))
             if strays:
                 log.warning("claims_without_answer", jobs=strays)
+
+    def _look_for_more(self) -> None:
+        """Something was queued, and may be of a class that was not seen before."""
+        self._looked_at = -math.inf
+        self._claims.wake()
 
     async def _claim_bound(self) -> int:
         if self._room <= 0:
@@ -134,14 +148,22 @@ class Worker:
         for server in self._fleet.choices():
             if self._room <= 0:
                 return 0
-            lengths = self._fleet.lengths()
-            claimed = await self._tools.ledger.claim_unbound(server.id, slots=server.slots, limit=1)
+            lengths, able = self._fleet.lengths(), self._abilities.of(server.id)
+            claimed = await self._tools.ledger.claim_unbound(server.id, slots=server.slots, limit=1, able=able)
             for claim, hold in claimed:
-                self._fleet.chose(server, lengths)
-                self._begin(claim, hold, server)
+                chosen = self._previous(claim, server)
+                self._fleet.chose(chosen, lengths)
+                self._begin(claim, hold, chosen)
             if claimed:
                 return len(claimed)
         return 0
+
+    def _previous(self, claim: Claim, server: FleetServer) -> FleetServer:
+        """The server of the job's previous attempt, where it has no more prompts ahead than this one."""
+        before = next((each for each in self._fleet.choices() if each.id == claim.previous_id), None)
+        if before is None or before.ahead > server.ahead or not self._abilities.can(before.id, claim.class_id):
+            return server
+        return before
 
     def _begin(self, claim: Claim, hold: Hold, server: FleetServer) -> None:
         run = JobRun(hold)

@@ -18,8 +18,8 @@ with depth as (
     from depth
     where live < %(queue_limit)s and (%(key)s::text is null or exists (select 1 from claimed_key))
 ), new_job as (
-    insert into genflow.jobs (id, tenant_id, state, priority, start_by, created_at, expires_at)
-    select %(job)s, %(tenant)s, 2, %(priority)s, genflow.clock() + %(start_by_s)s * interval '1 s',
+    insert into genflow.jobs (id, tenant_id, state, priority, class_id, start_by, created_at, expires_at)
+    select %(job)s, %(tenant)s, 2, %(priority)s, %(class)s, genflow.clock() + %(start_by_s)s * interval '1 s',
            genflow.clock(), genflow.clock() + %(retention_s)s * interval '1 s'
     from admitted
     returning id

@@ -7,8 +7,8 @@ with asked as materialized (
     select *
     from unnest(
         %(jobs)s::uuid[], %(body_hashes)s::bytea[], %(workflows)s::text[], %(params)s::text[], %(metadata)s::text[],
-        %(policies)s::text[], %(priorities)s::smallint[]
-    ) with ordinality as a (job, body_hash, workflow, params, metadata, policy, priority, place)
+        %(policies)s::text[], %(priorities)s::smallint[], %(classes)s::int[]
+    ) with ordinality as a (job, body_hash, workflow, params, metadata, policy, priority, class_id, place)
 ), depth as (
     select count(*) as live
     from (select 1 from genflow.jobs where state < 10 limit %(queue_limit)s) as counted
@@ -40,8 +40,8 @@ with asked as materialized (
     on conflict do nothing
     returning job_id
 ), new_jobs as (
-    insert into genflow.jobs (id, tenant_id, state, priority, created_at, expires_at)
-    select a.job, %(tenant)s, 2, a.priority, genflow.clock(), genflow.clock() + %(retention_s)s * interval '1 s'
+    insert into genflow.jobs (id, tenant_id, state, priority, class_id, created_at, expires_at)
+    select a.job, %(tenant)s, 2, a.priority, a.class_id, genflow.clock(), genflow.clock() + %(retention_s)s * interval '1 s'
     from admitted as a
     join claimed_keys as k on k.job_id = a.job
     order by a.place

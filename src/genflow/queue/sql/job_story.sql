@@ -1,7 +1,7 @@
 -- One job's own story: its attempts and submits, and why it waits. Locks: none. Index: jobs_pkey and the two primary keys.
 select j.id, j.state, j.step, j.token, j.worker_id, j.attempt, j.takeovers, j.resubmits, j.collects, j.moved, j.doubled,
        j.run_at, j.start_by, j.lease_until, j.executing_at, j.cancel_at, j.created_at, j.ended_at, j.error,
-       s.params, s.metadata, bound.name as server,
+       s.params, s.metadata, bound.name as server, class.needs,
        coalesce((
            select json_agg(json_build_object(
                       'no', a.no, 'server', v.name, 'worker', a.worker_id, 'started_at', a.started_at,
@@ -26,4 +26,5 @@ select j.id, j.state, j.step, j.token, j.worker_id, j.attempt, j.takeovers, j.re
 from genflow.jobs as j
 join genflow.job_specs as s on s.job_id = j.id
 left join genflow.servers as bound on bound.id = j.server_id
+left join genflow.classes as class on class.id = j.class_id
 where j.id = %(job)s and j.tenant_id = %(tenant)s and (j.state < 10 or j.expires_at > genflow.clock())

@@ -1,5 +1,6 @@
--- Which of those descriptions are in use, to know whether a cached copy is current. Locks: none. Small table.
+-- Which descriptions are in use, so what the fleet's servers can do, as last seen, whether they are up or not.
+-- Locks: none. Small table.
 select distinct capabilities_hash as hash
 from genflow.servers
-where capabilities_hash is not null
+where capabilities_hash is not null and state <> 4
 order by 1
