@@ -14,6 +14,7 @@ from tests.support.comfyui import Wire, png, recorded, three_nodes
 
 
 async def test_an_upload_keeps_its_name_unless_other_bytes_have_it(wire: Wire) -> None:
+    """F6.4."""
     mark = uuid.uuid4().hex[:8]
     name, renamed = f"{mark}.png", f"{mark} (1).png"
     one, two = png(), png(colour=(1, 2, 3))
@@ -25,6 +26,7 @@ async def test_an_upload_keeps_its_name_unless_other_bytes_have_it(wire: Wire) -
 
 
 async def test_an_upload_goes_where_it_is_told(wire: Wire) -> None:
+    """F6.4 and F6.5."""
     name = f"{uuid.uuid4().hex[:8]}.png"
     for kind in ("input", "output", "temp"):
         told = {"name": name, "subfolder": "jobs/abc", "type": kind}
@@ -41,12 +43,14 @@ async def test_an_upload_goes_where_it_is_told(wire: Wire) -> None:
 
 @pytest.mark.parametrize("row", recorded("upload_names"), ids=lambda row: row["name"])
 async def test_raw_names_are_taken_as_recorded(wire: Wire, row: dict[str, Any]) -> None:
+    """F6.5."""
     headers = {"Content-Type": "multipart/form-data; boundary=BOUND"}
     status, body = await wire.ask("POST", "/upload/image", data=row["raw"].encode("latin-1"), headers=headers)
     assert (status, body if status == 200 else None) == (row["status"], row["body"])
 
 
 async def test_an_uploaded_photo_is_loaded_and_what_is_none_fails_in_its_node(wire: Wire) -> None:
+    """F6.5 and F6.6."""
     mark = uuid.uuid4().hex[:8]
     await wire.upload(png(24, 18), f"{mark}.png", subfolder="photos")
     await wire.upload(b"hello", f"{mark}.txt")
@@ -67,6 +71,7 @@ async def test_an_uploaded_photo_is_loaded_and_what_is_none_fails_in_its_node(wi
 
 
 async def test_other_bytes_under_one_name_are_seen_by_the_cache(wire: Wire) -> None:
+    """F5.4."""
     name = f"{uuid.uuid4().hex[:8]}.png"
     graph: dict[str, Any] = {
         "1": {"class_type": "LoadImage", "inputs": {"image": name}},
@@ -80,6 +85,7 @@ async def test_other_bytes_under_one_name_are_seen_by_the_cache(wire: Wire) -> N
 
 
 async def test_view_answers_as_recorded(wire: Wire) -> None:
+    """F6.7."""
     mark = uuid.uuid4().hex[:8]
     await wire.run(three_nodes(f"rec/{mark}"))
     for row in recorded("view"):
@@ -93,6 +99,7 @@ async def test_view_answers_as_recorded(wire: Wire) -> None:
 
 
 async def test_a_file_can_be_read_in_parts(wire: Wire) -> None:
+    """F6.7."""
     mark = uuid.uuid4().hex[:8]
     await wire.run(three_nodes(f"rec/{mark}"))
     params = {"filename": f"{mark}_00001_.png", "subfolder": "rec"}
@@ -107,6 +114,7 @@ async def test_a_file_can_be_read_in_parts(wire: Wire) -> None:
 
 
 async def test_a_picture_carries_its_graph_and_the_counter_goes_on(wire: Wire) -> None:
+    """F6.2 and F6.3."""
     mark = uuid.uuid4().hex[:8]
     graph = three_nodes(f"rec/{mark}")
     graph["1"]["inputs"]["batch_size"] = 2
@@ -124,8 +132,13 @@ async def test_a_picture_carries_its_graph_and_the_counter_goes_on(wire: Wire) -
 
 
 async def test_an_empty_upload_takes_a_finished_picture_off_the_server(wire: Wire) -> None:
+    """F6.8."""
     _, entry = await wire.run(three_nodes(f"rec/{uuid.uuid4().hex[:8]}"))
     image = entry["outputs"]["3"]["images"][0]
     status, _ = await wire.upload(b"", image["filename"], subfolder="rec", type="output", overwrite="1")
     assert status == 200
     assert await wire.ask("GET", "/view", params=image) == (200, b"")
+    # The name stays taken: the next picture takes the next number.
+    prefix = f"rec/{image['filename'].partition('_')[0]}"
+    _, entry = await wire.run(three_nodes(prefix))
+    assert entry["outputs"]["3"]["images"][0]["filename"] == image["filename"].replace("00001", "00002")

@@ -18,7 +18,8 @@ def unmarked(value: Any, mark: str) -> Any:
 
 
 @pytest.mark.parametrize("row", recorded("output_kinds"), ids=lambda row: row["case"])
-async def test_f6_1_each_kind_of_output_is_reported_as_recorded(wire: Wire, row: dict[str, Any]) -> None:
+async def test_each_kind_of_output_is_reported_as_recorded(wire: Wire, row: dict[str, Any]) -> None:
+    """F6.1."""
     mark = uuid.uuid4().hex
     graph = json.loads(json.dumps(row["prompt"]).replace('"rec/', f'"{mark}/'))
     prompt_id, entry = await wire.run(graph)
@@ -32,7 +33,8 @@ async def test_f6_1_each_kind_of_output_is_reported_as_recorded(wire: Wire, row:
             assert (status, len(body) > 0) == (200, True), item
 
 
-async def test_f6_2_a_prefix_may_name_folders_sizes_and_odd_letters(wire: Wire) -> None:
+async def test_a_prefix_may_name_folders_sizes_and_odd_letters(wire: Wire) -> None:
+    """F6.2."""
     mark = uuid.uuid4().hex
     _, entry = await wire.run(three_nodes(f"{mark}/%width%x%height%/a b:ü*"))
     (image,) = entry["outputs"]["3"]["images"]

@@ -15,6 +15,7 @@ def renamed(value: Any, old: str, new: str) -> Any:
 
 
 async def test_a_success_is_told_as_recorded(wire: Wire) -> None:
+    """F2.1 to F2.3, F3.1 and F3.3."""
     rows = recorded("success")
     request, reply = rows[0]["request"], rows[0]["reply"]
     client_id, prefix = str(uuid.uuid4()), f"wire/{uuid.uuid4().hex}"
@@ -54,6 +55,7 @@ async def test_a_success_is_told_as_recorded(wire: Wire) -> None:
 
 
 async def test_a_second_run_is_answered_from_the_cache_with_the_same_file(wire: Wire) -> None:
+    """F2.4 and F5.1."""
     graph = three_nodes(f"wire/{uuid.uuid4().hex}")
     _, first = await wire.run(graph)
     client_id = str(uuid.uuid4())
@@ -69,6 +71,7 @@ async def test_a_second_run_is_answered_from_the_cache_with_the_same_file(wire: 
 
 
 async def test_an_unknown_extra_input_makes_a_saved_file_unique(wire: Wire) -> None:
+    """F5.2."""
     graph = three_nodes(f"wire/{uuid.uuid4().hex}")
     _, first = await wire.run(graph)
     graph["3"]["inputs"]["_nonce"] = "another"
@@ -78,6 +81,7 @@ async def test_an_unknown_extra_input_makes_a_saved_file_unique(wire: Wire) -> N
 
 
 async def test_two_equal_outputs_in_one_prompt_report_one_file(wire: Wire) -> None:
+    """F5.3."""
     graph = three_nodes(f"wire/{uuid.uuid4().hex}")
     graph["a-b:c"] = json.loads(json.dumps(graph["3"]))
     _, entry = await wire.run(graph)
@@ -85,6 +89,7 @@ async def test_two_equal_outputs_in_one_prompt_report_one_file(wire: Wire) -> No
 
 
 async def test_a_failing_node_is_told_as_recorded(wire: Wire) -> None:
+    """F3.6."""
     rows = recorded("error")
     client_id = str(uuid.uuid4())
     graph = json.loads(json.dumps(rows[0]["prompt"]))
@@ -117,6 +122,7 @@ async def test_a_blur_as_wide_as_the_picture_fails_when_it_runs(wire: Wire) -> N
 
 
 async def test_more_pixels_than_memory_is_an_error_of_the_node_and_the_server_goes_on(wire: Wire) -> None:
+    """F3.6."""
     graph = three_nodes()
     graph["1"]["inputs"] |= {"width": 16384, "height": 16384, "batch_size": 4096}
     _, entry = await wire.run(graph)
@@ -127,6 +133,7 @@ async def test_more_pixels_than_memory_is_an_error_of_the_node_and_the_server_go
 
 
 async def test_a_prefix_outside_the_output_folder_fails_when_it_runs(wire: Wire) -> None:
+    """F6.2."""
     _, entry = await wire.run(three_nodes("../../evil"))
     event, data = entry["status"]["messages"][-1]
     assert (event, data["node_id"]) == ("execution_error", "3")
@@ -135,6 +142,7 @@ async def test_a_prefix_outside_the_output_folder_fails_when_it_runs(wire: Wire)
 
 
 async def test_without_a_client_id_progress_is_broadcast_and_the_rest_is_not(wire: Wire) -> None:
+    """F2.5."""
     async with wire.socket(str(uuid.uuid4())) as socket:
         prompt_id = await wire.queue(three_nodes())
         await socket.until(lambda event: event["data"] == {"status": {"exec_info": {"queue_remaining": 0}}})
@@ -144,6 +152,7 @@ async def test_without_a_client_id_progress_is_broadcast_and_the_rest_is_not(wir
 
 
 async def test_an_interruption_is_told_and_kept_as_recorded(wire: Wire) -> None:
+    """F3.4."""
     client_id = str(uuid.uuid4())
     async with wire.socket(client_id) as socket:
         prompt_id = await wire.queue(long_graph(), client_id=client_id)
@@ -164,9 +173,54 @@ async def test_an_interruption_is_told_and_kept_as_recorded(wire: Wire) -> None:
 
 
 async def test_numbers_arrive_exactly_as_sent(wire: Wire) -> None:
+    """F1.9."""
     # Unknown inputs are kept as they came, so the history shows what the server understood.
     graph = three_nodes()
     graph["1"]["inputs"] |= {"_seed": 18446744073709551615, "_cfg": 6.5}
     _, entry = await wire.run(graph)
     kept = entry["prompt"][2]["1"]["inputs"]
     assert (kept["_seed"], kept["_cfg"]) == (18446744073709551615, 6.5)
+
+
+async def test_a_failed_prompt_keeps_the_outputs_of_the_nodes_that_had_finished(wire: Wire) -> None:
+    """F3.5."""
+    graph = three_nodes(f"wire/{uuid.uuid4().hex}")
+    graph["4"] = {"class_type": "ImageToMask", "inputs": {"image": ["2", 0], "channel": "alpha"}}
+    graph["5"] = {"class_type": "MaskToImage", "inputs": {"mask": ["4", 0]}}
+    graph["6"] = {"class_type": "SaveImage", "inputs": {"images": ["5", 0], "filename_prefix": "wire/never"}}
+    prompt_id, entry = await wire.run(graph)
+    event, data = entry["status"]["messages"][-1]
+    assert (event, data["node_id"], data["node_type"]) == ("execution_error", "4", "ImageToMask")
+    assert list(entry["outputs"]) == ["3"]
+    assert (await wire.ask("GET", "/view", params=entry["outputs"]["3"]["images"][0]))[0] == 200
+    job = await wire.get(f"/api/jobs/{prompt_id}")
+    assert (job["status"], job["outputs"]) == ("failed", entry["outputs"])
+
+
+async def test_a_cached_run_reports_a_file_that_is_gone(wire: Wire) -> None:
+    """F5.2."""
+    # Over HTTP a file is taken off by emptying it; the run neither sees that nor writes it again.
+    mark = uuid.uuid4().hex
+    graph = three_nodes(f"{mark}/a")
+    _, first = await wire.run(graph)
+    image = first["outputs"]["3"]["images"][0]
+    await wire.upload(b"", image["filename"], subfolder=mark, type="output", overwrite="1")
+    _, second = await wire.run(graph)
+    assert (second["status"]["completed"], second["outputs"]) == (True, first["outputs"])
+    assert await wire.ask("GET", "/view", params=image) == (200, b"")
+
+
+async def test_prompts_run_one_after_another_in_the_order_of_their_posts(wire: Wire) -> None:
+    """F1.11."""
+    client_id = str(uuid.uuid4())
+    async with wire.socket(client_id) as socket:
+        ids = [await wire.queue(three_nodes(), client_id=client_id) for _ in range(3)]
+        heard = await socket.ended(ids[-1])
+    told = [event["data"].get("prompt_id") for event in heard if event["type"] != "status"]
+    assert list(dict.fromkeys(told)) == ids
+    assert told == sorted(told, key=ids.index), "events of one run never stand between those of another"
+    # History: oldest first. Jobs: newest first.
+    assert list(await wire.get("/history?max_items=3")) == ids
+    page = await wire.get("/api/jobs?limit=3")
+    assert [job["id"] for job in page["jobs"]] == ids[::-1]
+    assert set(page["pagination"]) == {"offset", "limit", "total", "has_more"}

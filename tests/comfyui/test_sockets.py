@@ -15,6 +15,7 @@ from tests.support.comfyui import Wire, long_graph, noise_png, three_nodes
 
 
 async def test_the_first_message_names_the_socket(wire: Wire) -> None:
+    """F2.1."""
     client_id = str(uuid.uuid4())
     async with wire.socket(client_id) as named, wire.socket() as nameless:
         status = {"exec_info": {"queue_remaining": 0}}
@@ -23,6 +24,7 @@ async def test_the_first_message_names_the_socket(wire: Wire) -> None:
 
 
 async def test_feature_flags_are_answered_and_garbage_is_not(wire: Wire) -> None:
+    """F2.9 and F2.10."""
     async with wire.socket(str(uuid.uuid4())) as socket:
         await socket.socket.send_json({"type": "feature_flags", "data": {"supports_preview_metadata": True}})
         reply = await socket.next()
@@ -36,6 +38,7 @@ async def test_feature_flags_are_answered_and_garbage_is_not(wire: Wire) -> None
 
 
 async def test_whoever_connects_in_mid_run_is_told_the_node_without_a_prompt_id(wire: Wire) -> None:
+    """F2.7."""
     client_id = str(uuid.uuid4())
     async with wire.socket(client_id) as first:
         prompt_id = await wire.queue(long_graph(), client_id=client_id)
@@ -52,6 +55,7 @@ async def test_whoever_connects_in_mid_run_is_told_the_node_without_a_prompt_id(
 
 
 async def test_a_second_socket_takes_over_and_the_first_ones_end_orphans_it(wire: Wire) -> None:
+    """F2.6."""
     client_id = str(uuid.uuid4())
     async with wire.socket(str(uuid.uuid4())) as watcher, wire.socket(client_id) as second:
         first = await wire.session.ws_connect(f"{wire.url}/ws?clientId={client_id}")
@@ -86,11 +90,13 @@ async def _hears(socket: object) -> bool:
 
 
 async def test_the_prefixed_socket_is_the_same(wire: Wire) -> None:
+    """F1.17."""
     async with wire.session.ws_connect(f"{wire.url}/api/ws?clientId=x") as socket:
         assert (await socket.receive_json())["data"]["sid"] == "x"
 
 
 async def test_an_interruption_without_client_id_is_broadcast(wire: Wire) -> None:
+    """F2.5."""
     async with wire.socket(str(uuid.uuid4())) as socket:
         prompt_id = await wire.queue(long_graph())
         await socket.until(lambda event: event["type"] == "progress_state" and "2" in event["data"]["nodes"])
@@ -100,6 +106,7 @@ async def test_an_interruption_without_client_id_is_broadcast(wire: Wire) -> Non
 
 
 async def test_one_socket_that_does_not_read_holds_up_everybodys_events(wire: Wire) -> None:
+    """F2.8."""
     await wire.upload(noise_png(1800), "noise.png", overwrite="1")
     frames: dict[str, Any] = {
         "1": {"class_type": "LoadImage", "inputs": {"image": "noise.png"}},
@@ -127,3 +134,17 @@ async def test_one_socket_that_does_not_read_holds_up_everybodys_events(wire: Wi
                 await listener.ended(prompt_id, 0.5)
             writer.transport.abort()
             await socket.until(lambda event: event["data"] == {"status": {"exec_info": {"queue_remaining": 0}}})
+
+
+async def test_a_picture_for_the_socket_is_a_binary_frame_and_leaves_no_output(wire: Wire) -> None:
+    """F2.9."""
+    graph = three_nodes()
+    graph["3"] = {"class_type": "SaveImageWebsocket", "inputs": {"images": ["2", 0]}}
+    client_id = str(uuid.uuid4())
+    async with wire.socket(client_id) as socket:
+        prompt_id = await wire.queue(graph, client_id=client_id)
+        heard = await socket.ended(prompt_id)
+    (frame,) = [event["data"] for event in heard if event["type"] == "binary"]
+    assert frame[:16] == b"\0\0\0\1" + b"\0\0\0\2" + b"\x89PNG\r\n\x1a\n"
+    entry = await wire.entry(prompt_id)
+    assert (entry["status"]["completed"], entry["outputs"]) == (True, {})
