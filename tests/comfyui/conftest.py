@@ -1,7 +1,7 @@
 """The wire tests run against the simulator, and against a real server where COMFYUI_URL names one (core nodes only).
 
-Each names the fact of docs/design/comfyui.md that it holds: F1.3 is section 1, point 3. What needs a knob, a restart or a node
-of an extension stands in tests/unit/test_simulator_*.py.
+Each names the fact of docs/design/comfyui.md that it holds: F1.3 is section 1, point 3. What needs a knob, a restart or
+an extension's node stands in tests/unit/test_simulator_*.py.
 """
 
 from __future__ import annotations

@@ -172,7 +172,8 @@ async def test_an_interrupt_acts_on_the_running_prompt_only(wire: Wire) -> None:
         await socket.until(lambda event: event["type"] == "executing" and event["data"]["node"] == "2")
         for prompt_id in (pending, done):
             assert await wire.ask("POST", "/interrupt", json={"prompt_id": prompt_id}) == (200, b"")
-        await socket.until(lambda event: event["type"] == "executing" and event["data"]["node"] == "3")
+        heard = await socket.until(lambda event: event["type"] == "executing" and event["data"]["node"] == "3")
+        assert heard[-1]["data"]["prompt_id"] == running
         await wire.ask("POST", "/interrupt", json={"prompt_id": running})
         await socket.ended(pending)
     assert (await wire.get(f"/api/jobs/{running}"))["status"] == "cancelled"
