@@ -11,6 +11,9 @@ if bin=$(scripts/system_postgres.sh 2>.cache/system_postgres.log); then
 else
     not_run+=("the distribution's PostgreSQL ($(tail -n 1 .cache/system_postgres.log))")
 fi
+if ! scripts/system_rabbitmq.sh >/dev/null 2>.cache/system_rabbitmq.log; then
+    not_run+=("RabbitMQ ($(tail -n 1 .cache/system_rabbitmq.log))")
+fi
 
 .venv/bin/python -m pytest -n "${JOBS:-2}" --dist loadgroup "$@"
 status=$?

@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Literal
 from uuid import UUID, uuid4
 
 import structlog
@@ -30,9 +31,14 @@ from genflow.worker.health import health_page
 from genflow.worker.progress import LiveProgress
 from genflow.worker.tools import Tools
 
+if TYPE_CHECKING:
+    from genflow.intake.rabbit import RabbitIntake
+
 log = structlog.get_logger()
 
+ACCEPTED_PREFETCH = 1_000
 API_CONNECTIONS = 8
+INTAKE_CONNECTIONS = 4
 WORKER_CONNECTIONS = 8
 GOODBYE_S = 5.0
 """Seconds that an ending worker tries to take itself off the list, which goes by when it was last seen anyway."""
@@ -201,11 +207,59 @@ async def run_worker(settings: Settings, conninfo: str) -> AsyncIterator[tuple[U
         page = await stack.enter_async_context(health_page(fleet, host=settings.health_host, port=settings.health_port))
         await worker.start()
         upkeep.start()
+        messages = None
+        if settings.rabbitmq is not None:
+            messages = _rabbit(
+                settings, settings.rabbitmq, pool, ack="terminal", slots=sum(s.slots for s in fleet.servers)
+            )
+            messages.start()
         try:
             yield worker_id, page
         finally:
+            if messages is not None:
+                messages.drain()
             await upkeep.stop()
             await worker.stop(grace_s=settings.grace_s, how=settings.on_grace)
+            if messages is not None:
+                await messages.stop()
+
+
+@asynccontextmanager
+async def run_intake(settings: Settings, conninfo: str) -> AsyncIterator[str]:
+    """Take jobs from RabbitMQ for as long as the context is open; where from, without the password."""
+    from genflow.intake.rabbit_broker import place_of
+
+    if settings.rabbitmq is None:
+        raise ValueError("no broker is set")
+    async with await open_pool(conninfo, 2, INTAKE_CONNECTIONS) as pool:
+        messages = _rabbit(settings, settings.rabbitmq, pool, ack="accepted")
+        messages.start()
+        try:
+            yield f"{settings.rabbitmq_queue} on {place_of(settings.rabbitmq)}"
+        finally:
+            await messages.stop()
+
+
+def _rabbit(
+    settings: Settings, url: str, pool: Pool, *, ack: Literal["terminal", "accepted"], slots: int = ACCEPTED_PREFETCH
+) -> RabbitIntake:
+    """An intake that acknowledges when the settings say, else at `ack`; with `terminal` it holds `slots` messages."""
+    # Here, not above: a process without a broker starts sooner without its client.
+    from genflow.intake.rabbit import RabbitIntake
+    from genflow.intake.rabbit_jobs import Desk
+
+    queue = Queue(pool, queue_limit=settings.queue_limit, retention_s=settings.retention_s)
+    ack = settings.ack or ack
+    return RabbitIntake(
+        queue,
+        Desk(queue, settings.rabbitmq_queue, settings.policy(), settings.max_workflow_bytes),
+        Sweeps(DirectWriter(pool), lease_s=settings.lease),
+        url=url,
+        name=settings.rabbitmq_queue,
+        ack=ack,
+        prefetch=settings.prefetch or (slots if ack == "terminal" else ACCEPTED_PREFETCH),
+        lease_s=settings.lease,
+    )
 
 
 async def _leave_the_list(pool: Pool, worker_id: UUID) -> None:

@@ -244,6 +244,29 @@ class Settings(BaseSettings):
         None, gt=0, description="Seconds unseen after which a server's open submits are given up; none = never."
     )
 
+    # Jobs from RabbitMQ
+    rabbitmq: str | None = Field(
+        None,
+        description="RabbitMQ to take jobs from, amqp(s)://USER:PASSWORD@HOST/VHOST; never shown. None = none.",
+    )
+    rabbitmq_queue: str = Field(
+        "renders",
+        min_length=1,
+        max_length=200,
+        description="Queue that the jobs lie in; what can't run goes to the one with `.dead` behind its name.",
+    )
+    ack: Literal["terminal", "accepted"] | None = Field(
+        None,
+        description="When a message is acknowledged: once its job is over (`terminal`, a worker's default), or once it"
+        " is recorded (`accepted`, that of `genflow intake`).",
+    )
+    prefetch: int | None = Field(
+        None,
+        ge=1,
+        le=65_535,
+        description="Most messages held unacknowledged; none = the slots of the worker's servers; 1000 if `accepted`.",
+    )
+
     # Portraits
     portrait: PortraitSettings = Field(default_factory=PortraitSettings, description="Model files of the portrait.")
 
@@ -266,6 +289,18 @@ class Settings(BaseSettings):
         """Flags win over the environment, the environment over the file."""
         path = os.environ.get("GENFLOW_CONFIG", "genflow.toml")
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=path)
+
+    @field_validator("rabbitmq")
+    @classmethod
+    def _broker_address(cls, url: str | None) -> str | None:
+        try:
+            parts = None if url is None else urlsplit(url)
+            whole = parts is None or (parts.scheme in ("amqp", "amqps") and bool(parts.hostname) and parts.port != 0)
+        except ValueError:
+            whole = False
+        if not whole:
+            raise ValueError("RabbitMQ's address looks like amqp://USER:PASSWORD@HOST:5672/VHOST")
+        return url
 
     @model_validator(mode="after")
     def _timing_holds(self) -> Settings:

@@ -24,6 +24,7 @@ app = typer.Typer(
 app.command()(serve.up)
 app.command()(serve.api)
 app.command()(serve.worker)
+app.command()(serve.intake)
 app.command()(simulate)
 app.command()(portrait)
 app.add_typer(jobs, name="jobs")

@@ -17,17 +17,21 @@ from genflow.settings import Settings
 
 SHARED = ("database_url", "data", "log_level", "log_json", "failpoints", "lease", "retention_s")
 API = (
-    "host", "port", "insecure", "public_url", "queue_limit", "max_workflow_bytes", "max_photo_bytes",
-    "max_photo_pixels", "min_photo_side", "attempts", "base_delay_ms", "max_delay_ms", "jitter", "timeout_s",
+    "host", "port", "insecure", "public_url", "max_photo_bytes", "max_photo_pixels", "min_photo_side",
+)  # fmt: skip
+# What a job is accepted under, whatever way it comes.
+JOBS = (
+    "queue_limit", "max_workflow_bytes", "attempts", "base_delay_ms", "max_delay_ms", "jitter", "timeout_s",
     "silence_s", "oom", "max_takeovers", "max_resubmits",
 )  # fmt: skip
+RABBIT = ("rabbitmq", "rabbitmq_queue", "ack", "prefetch")
 WORKER = (
     "gpu", "instance", "slots", "max_in_flight", "health_host", "health_port", "probe_s", "no_server_s", "max_queue",
     "quarantine_s", "poll_ms", "claim_poll_s", "grace_s", "on_grace", "heartbeat", "margin", "post_timeout", "settle",
     "stop_grace_s", "collect_window_s", "server_lost_after_s",
 )  # fmt: skip
 
-ALIASES = {"slots": ["--depth"], "data": ["--store"]}
+ALIASES = {"slots": ["--depth"], "data": ["--store"], "rabbitmq_queue": ["--queue"]}
 
 
 def with_settings(fields: Iterable[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:

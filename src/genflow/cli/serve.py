@@ -1,4 +1,4 @@
-"""The commands that run a process until it is told to stop: `up`, `api`, `worker`; and `migrate`."""
+"""The commands that run a process until it is told to stop: `up`, `api`, `worker`, `intake`; and `migrate`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from genflow.cli.exits import Exit
-from genflow.cli.options import API, SHARED, WORKER, with_settings
+from genflow.cli.options import API, JOBS, RABBIT, SHARED, WORKER, with_settings
 from genflow.errors import GenflowError
 from genflow.settings import ServerSettings, Settings
 
@@ -41,7 +41,7 @@ def _end_at_once() -> None:
     os._exit(1)
 
 
-@with_settings((*SHARED, *API))
+@with_settings((*SHARED, *API, *JOBS))
 def api(settings: Settings, *, as_json: AsJson = False) -> None:
     """Serve the HTTP API. Any number of these share one Postgres and one data folder."""
     run(_api(settings, as_json))
@@ -57,9 +57,12 @@ async def _api(settings: Settings, as_json: bool) -> None:
         await stopped.wait()
 
 
-@with_settings((*SHARED, *WORKER))
+@with_settings((*SHARED, *WORKER, *RABBIT, *JOBS))
 def worker(settings: Settings, *, as_json: AsJson = False) -> None:
-    """Claim jobs and drive ComfyUI servers. Any number of these share one Postgres and one data folder."""
+    """Claim jobs and drive ComfyUI servers. Any number of these share one Postgres and one data folder.
+
+    With --rabbitmq it also takes jobs from a queue of RabbitMQ.
+    """
     if not settings.gpu:
         raise typer.BadParameter("a worker needs a server: --gpu gpu0=http://127.0.0.1:8188")
     run(_worker(settings, as_json))
@@ -78,7 +81,25 @@ async def _worker(settings: Settings, as_json: bool) -> None:
         await stopped.wait()
 
 
-@with_settings((*SHARED, *API, *WORKER))
+@with_settings((*SHARED, *RABBIT, *JOBS))
+def intake(settings: Settings, *, as_json: AsJson = False) -> None:
+    """Take jobs from a queue of RabbitMQ for workers elsewhere. Any number of these share one Postgres."""
+    if settings.rabbitmq is None:
+        raise typer.BadParameter("an intake needs a broker: --rabbitmq amqp://USER:PASSWORD@HOST/VHOST")
+    run(_intake(settings, as_json))
+
+
+async def _intake(settings: Settings, as_json: bool) -> None:
+    from genflow import app
+
+    app.prepare(settings)
+    stopped = await app.until_stopped(_end_at_once)
+    async with app.open_database(settings) as conninfo, app.run_intake(settings, conninfo) as source:
+        say(as_json, f"genflow intake from {source}", ready=source)
+        await stopped.wait()
+
+
+@with_settings((*SHARED, *API, *JOBS, *WORKER, *RABBIT))
 def up(
     settings: Settings,
     *,
@@ -149,8 +170,9 @@ def settings_command(
     from genflow.cli.options import read_settings
 
     shown = read_settings().model_dump(mode="json")
-    if shown.get("database_url"):
-        shown["database_url"] = "set, not shown"
+    for secret in ("database_url", "rabbitmq"):
+        if shown.get(secret):
+            shown[secret] = "set, not shown"
     if as_json:
         typer.echo(json.dumps(shown, indent=2))
         return
