@@ -94,7 +94,7 @@ def closest_lack(needs: Needs, known: Sequence[Capabilities]) -> str | None:
     lacking = [each.lacks(needs) for each in known]
     if not lacking or not all(lacking):
         return None
-    least = min(lacking, key=len)
+    least = min(lacking, key=lambda each: (len(each), each))
     more = f" and {len(least) - SHOWN} more" if len(least) > SHOWN else ""
     return f"no known server can run it; the closest lacks {', '.join(least[:SHOWN])}{more}"
 
