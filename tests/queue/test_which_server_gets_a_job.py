@@ -32,13 +32,11 @@ async def fails_on(
     )
 
 
-async def seen_with(
-    bench: Bench, server: int, models: Sequence[str] | None, *, by: str = "w1", nodes: str = ""
-) -> None:
+async def seen_with(bench: Bench, server: int, models: Sequence[str] | None, *, nodes: str = "") -> None:
     """A live worker saw this server healthy, with these checkpoints and more nodes; None: it doesn't say."""
     digest = None
-    await bench.worker(by)
-    registry = Registry(bench.writer, bench.worker_ids[by])
+    await bench.worker("w1")
+    registry = Registry(bench.writer, bench.worker_ids["w1"])
     if models is not None:
         info: dict[str, Any] = {"Loader": {"input": {"required": {"ckpt_name": [list(models), {}]}}}}
         body = json.dumps(info | {name: {} for name in nodes.split()})
@@ -53,11 +51,11 @@ def wants(model: str, *nodes: str) -> str:
     return json.dumps(graph | {name: {"class_type": name, "inputs": {}} for name in nodes})
 
 
-async def claims(bench: Bench, server: int, *, limit: int = 1, by: str = "w1") -> list[UUID]:
+async def claims(bench: Bench, server: int, *, limit: int = 1, abilities: Abilities | None = None) -> list[UUID]:
     """The jobs that a worker which just looked claims for a server."""
-    abilities = Abilities(bench.writer)
+    abilities = abilities or Abilities(bench.writer)
     await abilities.look()
-    ledger = await bench.worker(by)
+    ledger = await bench.worker("w1")
     claimed = await ledger.claim_unbound(server, slots=64, limit=limit, able=abilities.of(server))
     return [claim.job_id for claim, _ in claimed]
 
@@ -128,6 +126,15 @@ async def test_order_over_classes_is_that_of_the_queue(bench: Bench) -> None:
     assert await claims(bench, server, limit=9) == [jobs[3], jobs[4], jobs[5], jobs[6], jobs[8]]
 
 
+async def test_the_first_job_is_found_in_whatever_class_it_is(bench: Bench) -> None:
+    server = await bench.server()
+    models = [f"m{number}" for number in range(40)]
+    await seen_with(bench, server, models)
+    jobs = [await bench.enqueue(workflow=wants(model)) for model in models]
+    await bench.rows("update genflow.jobs set priority = -1 where id = %s returning 1", jobs[-1])
+    assert await claims(bench, server) == [jobs[-1]]
+
+
 async def test_a_server_of_which_nothing_is_known_may_try_everything(bench: Bench) -> None:
     known, silent = await bench.server("known"), await bench.server("silent")
     await seen_with(bench, known, ["a"])
@@ -142,9 +149,10 @@ async def test_a_model_that_is_there_later_is_found(bench: Bench) -> None:
     await seen_with(bench, two, [])
     job = await bench.enqueue(workflow=wants("a"))
     await seen_with(bench, one, [])
-    assert await claims(bench, one) == await claims(bench, two) == []
+    abilities = Abilities(bench.writer)
+    assert await claims(bench, one, abilities=abilities) == await claims(bench, two, abilities=abilities) == []
     await seen_with(bench, two, ["a"])
-    assert await claims(bench, two) == [job]
+    assert await claims(bench, two, abilities=abilities) == [job]
 
 
 async def test_a_class_that_no_server_can_run_waits_and_says_why(bench: Bench) -> None:
@@ -159,11 +167,11 @@ async def test_a_class_that_no_server_can_run_waits_and_says_why(bench: Bench) -
     assert abilities.of(one) == abilities.of(two) == []
     told = [line for line in logs if line["event"] == "no_server_is_able"]
     assert [(line["job"], line["why"]) for line in told] == [
-        (str(job), "no known server can run it; the closest lacks node Rare")
+        (str(job), "no known server can run it; the closest lacks a (ckpt_name of Loader)")
     ], "once"
     story = await bench.queue.story(job)
     assert story is not None
-    assert story["waits_because"] == "no known server can run it; the closest lacks node Rare"
+    assert story["waits_because"] == "no known server can run it; the closest lacks a (ckpt_name of Loader)"
     await seen_with(bench, one, ["a"], nodes="Rare")
     story = await bench.queue.story(job)
     assert story is not None

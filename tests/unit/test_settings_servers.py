@@ -67,6 +67,7 @@ def test_memory_is_read_as_people_write_it(given: Any, bytes_: int) -> None:
     [
         ({"url": "zero:8188"}, "an address looks like http://127.0.0.1:8188"),
         ({"url": "http://user:word@zero"}, "send it as a header"),
+        ({"url": "http://token@zero"}, "send it as a header"),
         ({"url": "http://zero/?a=b"}, "no “\\?”"),
         ({"url": "http://zero", "vram": "lots"}, 'such as "24GB"'),
         ({"url": "http://zero", "vram": 0}, "greater than 0"),
