@@ -5,9 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from bench import gpu_idle, overhead, queue_floor
+from bench import gpu_idle, overhead, queue_floor, rabbit_intake
 
-BENCHES = {"overhead": overhead.run, "gpu_idle": gpu_idle.run, "queue_floor": queue_floor.run}
+BENCHES = {
+    "overhead": overhead.run,
+    "gpu_idle": gpu_idle.run,
+    "queue_floor": queue_floor.run,
+    "rabbit_intake": rabbit_intake.run,
+}
 
 
 def main() -> int:

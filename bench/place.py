@@ -44,3 +44,10 @@ def verdict(what: str, value: float, bound: float) -> bool:
     holds = value <= bound
     print(f"  {what}: {value:.3f} (bound {bound:g}) {'holds' if holds else 'MISSED'}")
     return holds
+
+
+def verdict_at_least(what: str, value: float, bound: float) -> bool:
+    """Print a figure that may not be lower than its bound; whether it holds."""
+    holds = value >= bound
+    print(f"  {what}: {value:.3f} (at least {bound:g}) {'holds' if holds else 'MISSED'}")
+    return holds
