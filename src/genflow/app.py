@@ -17,6 +17,7 @@ from genflow import __version__, failpoints
 from genflow.comfy import open_session
 from genflow.errors import GenflowError
 from genflow.fleet import Fleet
+from genflow.fleet.choice import Lengths
 from genflow.postgres.connect import database
 from genflow.postgres.migrations import migrate
 from genflow.postgres.pool import Pool, open_pool
@@ -29,6 +30,7 @@ from genflow.upkeep import ApiUpkeep, WorkerUpkeep
 from genflow.worker import Worker
 from genflow.worker.health import health_page
 from genflow.worker.progress import LiveProgress
+from genflow.worker.telling import Teller, silent
 from genflow.worker.tools import Tools
 
 if TYPE_CHECKING:
@@ -146,8 +148,17 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 @asynccontextmanager
-async def run_worker(settings: Settings, conninfo: str) -> AsyncIterator[tuple[UUID, str]]:
-    """Work for as long as the context is open, then drain; the worker's id and the address of its health page."""
+async def run_worker(
+    settings: Settings,
+    conninfo: str,
+    *,
+    tell: Teller = silent,
+    on_choice: Callable[[str, Lengths], None] | None = None,
+) -> AsyncIterator[tuple[UUID, str]]:
+    """Work for as long as the context is open, then drain; the worker's id and the address of its health page.
+
+    `tell` hears what happens to the jobs, `on_choice` which of several servers got a prompt.
+    """
     worker_id = uuid4()
     timing = settings.timing()
     async with AsyncExitStack() as stack:
@@ -174,6 +185,8 @@ async def run_worker(settings: Settings, conninfo: str) -> AsyncIterator[tuple[U
             no_server_s=settings.no_server_s,
             max_queue=settings.max_queue,
         )
+        if on_choice is not None:
+            fleet.on_choice = on_choice
         stack.push_async_callback(fleet.stop)
         await fleet.start()
         ledger = Ledger(writer, worker_id, timing, retention_s=settings.retention_s)
@@ -188,6 +201,7 @@ async def run_worker(settings: Settings, conninfo: str) -> AsyncIterator[tuple[U
             poll_s=settings.poll_ms / 1000,
             stop_grace_s=settings.stop_grace_s,
             collect_window_s=settings.collect_window_s,
+            tell=tell,
         )
         worker = Worker(
             tools,

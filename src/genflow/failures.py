@@ -210,8 +210,10 @@ class Policy:
                 raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
         for name in ("base_s", "cap_s", "run_timeout_s", "silence_timeout_s"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-                raise ValueError(f"{name} must be a positive number of seconds, not {value!r}")
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+                raise ValueError(f"{name} must be a number of seconds of at least 0, not {value!r}")
+            if value == 0 and name.endswith("timeout_s"):
+                raise ValueError(f"{name} must be a positive number of seconds, not 0")
 
     def to_json(self) -> dict[str, Any]:
         """The policy as plain JSON values."""

@@ -11,6 +11,7 @@ from genflow.cli import serve
 from genflow.cli.health import health
 from genflow.cli.jobs import jobs
 from genflow.cli.portrait import portrait
+from genflow.cli.run import run
 from genflow.cli.simulate import simulate
 
 app = typer.Typer(
@@ -27,6 +28,7 @@ app.command()(serve.worker)
 app.command()(serve.intake)
 app.command()(simulate)
 app.command()(portrait)
+app.command()(run)
 app.add_typer(jobs, name="jobs")
 app.command()(health)
 app.command()(serve.migrate)

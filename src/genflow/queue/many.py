@@ -48,6 +48,7 @@ async def enqueue_many(
     retention_s: float,
     tenant: int = 1,
     rabbit_queue: str | None = None,
+    batch: UUID | None = None,
 ) -> list[Arrival]:
     """Commit those of `jobs` that are new, in their order, each in its class of `classes`; what became of each.
 
@@ -68,6 +69,7 @@ async def enqueue_many(
                     "queue_limit": queue_limit,
                     "retention_s": retention_s,
                     "rabbit_queue": rabbit_queue,
+                    "batch": batch,
                 },
             )
         except pg.UniqueViolation:

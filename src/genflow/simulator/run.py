@@ -138,11 +138,16 @@ class Run:
         )
         if self.unreal:
             await self._pretend()
-        cached = [node_id for node_id in graph if node_id in self.keys and (self.unreal or self.keys[node_id] in cache)]
+        fails = None if self.planned is None else self.planned.node_id  # the cache answers for every other node
+        cached = [
+            node_id
+            for node_id in graph
+            if node_id in self.keys and node_id != fails and (self.unreal or self.keys[node_id] in cache)
+        ]
         self._message("execution_cached", {"nodes": cached})
         self.order = running_order(graph, self.item.outputs, cached.__contains__)
         waits_at = self.order[min(1, len(self.order) - 1)]
-        fails_at = self.planned.node_id if self.planned and self.planned.node_id in self.order else waits_at
+        fails_at = fails if fails in self.order else waits_at
         if self.item.seconds is None and not all(self.keys[node_id] in cache for node_id in self.order):
             self.bench.memory.grow()
             if self.planned is None and self.bench.memory.free < 0:

@@ -82,7 +82,8 @@ class HeldJob:
         return self.listener
 
     def _socket_lost(self) -> None:
-        self.tools.tell(SocketLost(self.id, self.attempt, self.server.given))
+        if self.attempt > self.work.attempt:  # a prompt is on its way
+            self.tools.tell(SocketLost(self.id, self.attempt, self.server.given))
 
     async def quiet(self) -> None:
         """The submit is over: its socket too."""

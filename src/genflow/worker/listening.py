@@ -54,8 +54,10 @@ class Listener:
 
     async def _listen(self) -> None:
         while True:
+            was_open = False
             try:
                 async with self._server.watch(self.client_id) as events:
+                    was_open = True
                     self._opened.set()
                     async for event in events:
                         if isinstance(event, QueueDepth) or event.job_id not in (None, self._job_id):
@@ -67,7 +69,7 @@ class Listener:
                             self._run.wake.set()
             except ComfyError as error:
                 log.debug("no_socket", job=str(self._job_id), server=self._server.name, why=str(error))
-            if self.last_event_at is not None:
+            if was_open:
                 self._on_lost()
             self._opened.set()
             self.last_event_at = None  # silence counts only while a socket is open

@@ -179,6 +179,26 @@ create table genflow.attempts (
 );
 create index attempts_failed on genflow.attempts (class, ended_at) where outcome = 'failed';
 
+-- A file's jobs together. Its rows are those of the file; a row's job may belong to an earlier batch too.
+create table genflow.batches (
+    id         uuid primary key,
+    tenant_id  int not null default 1,
+    name       text not null,
+    state      smallint not null default 1,              -- 1 running, 2 paused
+    created_at timestamptz not null,
+    expires_at timestamptz not null
+);
+create index batches_list on genflow.batches (tenant_id, created_at desc, id);
+create index batches_prune on genflow.batches (expires_at);
+
+create table genflow.batch_rows (
+    batch_id uuid not null references genflow.batches on delete cascade,
+    row_no   int not null,                               -- the line in the file
+    job_id   uuid not null,                              -- outlives its job
+    "set"    json not null,
+    primary key (batch_id, row_no)
+);
+
 create table genflow.object_info (
     hash    bytea primary key,
     body    text not null,

@@ -40,8 +40,9 @@ with asked as materialized (
     on conflict do nothing
     returning job_id
 ), new_jobs as (
-    insert into genflow.jobs (id, tenant_id, state, priority, class_id, created_at, expires_at)
-    select a.job, %(tenant)s, 2, a.priority, a.class_id, genflow.clock(), genflow.clock() + %(retention_s)s * interval '1 s'
+    insert into genflow.jobs (id, tenant_id, state, priority, class_id, batch_id, created_at, expires_at)
+    select a.job, %(tenant)s, 2, a.priority, a.class_id, %(batch)s, genflow.clock(),
+           genflow.clock() + %(retention_s)s * interval '1 s'
     from admitted as a
     join claimed_keys as k on k.job_id = a.job
     order by a.place

@@ -1,0 +1,192 @@
+"""A file's jobs together: accepted whole or not at all, counted, paused, told row by row."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID, uuid5
+
+import psycopg
+
+from genflow.errors import GenflowError
+from genflow.postgres.pool import Pool
+from genflow.protocol import boottime
+from genflow.queue.classes import Classes
+from genflow.queue.many import Fate, enqueue_many
+from genflow.queue.records import NewJob
+from genflow.queue.statements import statement
+from genflow.queue.writer import OUTAGE, DirectWriter, Row
+
+PAGE = 500
+STEP = 500
+"""Jobs that one statement sets aside, or brings back."""
+RATE_WINDOW_S = 600.0
+"""Seconds over which a batch's rate is taken."""
+
+_NAMESPACE = UUID("9f0a3f0e-5a52-5e62-8f6e-6f2f6c1f0b27")
+_AGAIN_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRow:
+    """One row of a file: its line, its job, and the values that it sets."""
+
+    line: int
+    job: NewJob
+    values: Mapping[str, Any]
+
+
+def batch_id(jobs: Sequence[UUID]) -> UUID:
+    """The id of the batch of these rows: the same file is the same batch."""
+    return uuid5(_NAMESPACE, ",".join(map(str, jobs)))
+
+
+class OtherBody(GenflowError):
+    """A row's id belongs to a job with another body."""
+
+    def __init__(self, rows: Sequence[BatchRow]) -> None:
+        first = rows[0]
+        more = f" (and {len(rows) - 1} more rows)" if len(rows) > 1 else ""
+        super().__init__(
+            "job_id_reuse",
+            f"line {first.line}: the id {first.job.id} belongs to a job with another body{more}; nothing was enqueued."
+            " Give it a new id, or say --retry-failed where that job failed",
+            status=409,
+            details={"lines": [row.line for row in rows[:20]], "job_id": str(first.job.id)},
+        )
+
+
+class _Transaction:
+    """A writer whose statements belong to one open transaction, each behind a savepoint."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Row]) -> None:
+        self._connection = connection
+        self.outages = 0
+
+    async def write(self, name: str, params: Mapping[str, Any]) -> list[Row]:
+        async with self._connection.transaction():
+            cursor = await self._connection.execute(statement(name), params)
+            return await cursor.fetchall() if cursor.description else []
+
+
+class Batches:
+    """Accepts batches and tells of them."""
+
+    def __init__(self, pool: Pool, *, queue_limit: int, retention_s: float, patience_s: float = 30.0) -> None:
+        self._pool = pool
+        self._writer = DirectWriter(pool, patience_s=patience_s)
+        self._classes = Classes(self._writer)
+        self._limit = queue_limit
+        self._retention_s = retention_s
+        self._patience_s = patience_s
+
+    async def create(self, name: str, rows: Sequence[BatchRow], *, tenant: int = 1) -> UUID:
+        """Commit the rows that are new, and the batch of them all; its id. Rows that are known join as they are.
+
+        All in one transaction: raises OtherBody, GenflowError `queue_full` or `batch_paused`, and then nothing was
+        enqueued. Sent again it finds what it did.
+        """
+        give_up_at = boottime() + self._patience_s
+        classes = await self._classes.of([row.job.workflow for row in _distinct(rows)])
+        while True:
+            try:
+                return await self._create(name, rows, classes, tenant)
+            except OUTAGE:
+                if boottime() > give_up_at:
+                    raise
+                await asyncio.sleep(_AGAIN_S)
+
+    async def _create(self, name: str, rows: Sequence[BatchRow], classes: Sequence[int], tenant: int) -> UUID:
+        distinct = _distinct(rows)
+        batch = batch_id([row.job.id for row in rows])
+        async with self._pool.connection(timeout=5.0) as connection, connection.transaction():
+            writer = _Transaction(connection)
+            arrivals = await enqueue_many(
+                writer,
+                [row.job for row in distinct],
+                classes,
+                scope="file",
+                queue_limit=self._limit,
+                retention_s=self._retention_s,
+                tenant=tenant,
+                batch=batch,
+            )
+            other = [row for row, got in zip(distinct, arrivals, strict=True) if got.fate is Fate.OTHER_BODY]
+            if other:
+                raise OtherBody(other)
+            if any(got.fate is Fate.FULL for got in arrivals):
+                new = sum(got.fate in (Fate.NEW, Fate.FULL) for got in arrivals)
+                raise GenflowError(
+                    "queue_full",
+                    f"the queue takes at most {self._limit} jobs and has no room for the {new} new ones of this file;"
+                    " nothing was enqueued: wait, split the file, or raise queue_limit",
+                    status=429,
+                    details={"limit": self._limit, "got": new},
+                )
+            leads = {row.job.id: got.job_id for row, got in zip(distinct, arrivals, strict=True)}
+            known = await writer.write("batch_counts", {"batch": batch, "tenant": tenant, "window_s": RATE_WINDOW_S})
+            if known and known[0]["state"] == 2:
+                raise GenflowError(
+                    "batch_paused", f"the batch {batch} of this file is paused: genflow batches resume {batch}",
+                    status=409,
+                )  # fmt: skip
+            await writer.write(
+                "create_batch",
+                {
+                    "batch": batch,
+                    "tenant": tenant,
+                    "name": name,
+                    "retention_s": self._retention_s,
+                    "rows": [row.line for row in rows],
+                    "jobs": [leads[row.job.id] for row in rows],
+                    "sets": [json.dumps(dict(row.values)) for row in rows],
+                },
+            )
+        return batch
+
+    async def page(self, *, limit: int, before: datetime | None = None, tenant: int = 1) -> list[Row]:
+        """Batches, newest first."""
+        return await self._writer.write("batch_list", {"tenant": tenant, "limit": limit, "before": before})
+
+    async def counts(self, batch: UUID, *, tenant: int = 1) -> Row | None:
+        """The batch with its rows counted as batch_counts.sql does, or None."""
+        rows = await self._writer.write("batch_counts", {"batch": batch, "tenant": tenant, "window_s": RATE_WINDOW_S})
+        return rows[0] if rows else None
+
+    async def rows(self, batch: UUID, *, after: int = 0, limit: int = PAGE, tenant: int = 1) -> list[Row]:
+        """Up to `limit` rows after line `after`, as batch_rows.sql tells them."""
+        return await self._writer.write(
+            "batch_rows", {"batch": batch, "tenant": tenant, "after": after, "limit": limit}
+        )
+
+    async def all_rows(self, batch: UUID, *, tenant: int = 1) -> AsyncIterator[Row]:
+        """Every row, page after page."""
+        after = 0
+        while page := await self.rows(batch, after=after, tenant=tenant):
+            for row in page:
+                yield row
+            after = page[-1]["row_no"]
+
+    async def pause(self, batch: UUID, *, tenant: int = 1) -> None:
+        """Nothing more of it is claimed; what runs goes on. GenflowError `not_found`."""
+        await self._move("batch_pause", batch, tenant)
+
+    async def resume(self, batch: UUID, *, tenant: int = 1) -> None:
+        """It goes on where it was paused. GenflowError `not_found`."""
+        await self._move("batch_resume", batch, tenant)
+        await self._writer.write("announce", {})
+
+    async def _move(self, name: str, batch: UUID, tenant: int) -> None:
+        if await self.counts(batch, tenant=tenant) is None:
+            raise GenflowError("not_found", f"there is no batch {batch}", status=404)
+        while len(await self._writer.write(name, {"batch": batch, "tenant": tenant, "limit": STEP})) == STEP:
+            pass
+
+
+def _distinct(rows: Sequence[BatchRow]) -> list[BatchRow]:
+    """The first row of each job."""
+    return list({row.job.id: row for row in reversed(rows)}.values())[::-1]
