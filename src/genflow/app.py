@@ -202,6 +202,7 @@ async def run_worker(
             stop_grace_s=settings.stop_grace_s,
             collect_window_s=settings.collect_window_s,
             tell=tell,
+            previews=settings.previews,
         )
         worker = Worker(
             tools,

@@ -418,33 +418,39 @@ class Output:
     text: str | None = None
 
 
-def walk_outputs(outputs: Mapping[str, Any]) -> list[Output]:
-    """Every file and text in a history entry's `outputs`, whatever key it stands under.
+_FLAG = "animated"
+"""Says of the files beside it that they move; ComfyUI itself counts it as no output."""
 
-    Videos stand under "images", custom nodes bring keys of their own, and flags such as `"animated": [true]` stand
-    between: so all keys are walked and what names no file is passed over.
+
+def walk_outputs(outputs: Mapping[str, Any]) -> list[Output]:
+    """Everything in a history entry's `outputs`, whatever key it stands under: files, texts, and other values as JSON.
+
+    Videos stand under "images" and custom nodes bring keys of their own, so all keys are walked. An index is the place
+    among what is not null, for `/api/jobs/ID` leaves nulls out and `/history/ID` does not.
     """
     found: list[Output] = []
     for node_id, by_key in outputs.items():
         for key, items in by_key.items() if isinstance(by_key, dict) else ():
-            for index, item in enumerate(items if isinstance(items, list) else ()):
-                output = _output(clean_text(node_id, 200), clean_text(key, 200), index, item)
-                if output is not None:
-                    found.append(output)
+            if key != _FLAG and isinstance(items, list):
+                told = (item for item in items if item is not None)
+                found += [_output(clean_text(node_id, 200), clean_text(key, 200), *each) for each in enumerate(told)]
     return found
 
 
-def _output(node_id: str, key: str, index: int, item: Any) -> Output | None:
-    if isinstance(item, str):
-        return Output(node_id, key, index, text=clean_text(item, len(item)))
-    if not isinstance(item, dict):
-        return None
-    filename, subfolder, folder_type = item.get("filename"), item.get("subfolder") or "", item.get("type", "output")
-    if not isinstance(filename, str) or not filename or not isinstance(subfolder, str):
-        return None
-    if folder_type not in FOLDER_TYPES:
-        return None
-    return Output(node_id, key, index, clean_text(filename, 1_000), clean_text(subfolder), folder_type)
+def _output(node_id: str, key: str, index: int, item: Any) -> Output:
+    if isinstance(item, dict):
+        filename, subfolder, folder_type = item.get("filename"), item.get("subfolder") or "", item.get("type", "output")
+        if isinstance(filename, str) and filename and isinstance(subfolder, str) and folder_type in FOLDER_TYPES:
+            if item != _shown_as_3d(filename):
+                return Output(node_id, key, index, clean_text(filename, 1_000), clean_text(subfolder), folder_type)
+            item = filename
+    text = item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
+    return Output(node_id, key, index, text=clean_text(text, len(text)))
+
+
+def _shown_as_3d(text: str) -> dict[str, str]:
+    """What `/api/jobs/ID` makes of a text that ends as the name of a 3D file; there need not be such a file."""
+    return {"filename": text, "type": "output", "subfolder": "", "mediaType": "3d"}
 
 
 def output_id(job_id: UUID, node_id: str, key: str, index: int) -> UUID:

@@ -228,6 +228,7 @@ class Settings(BaseSettings):
     post_timeout: float | None = Field(None, gt=0, description="Total seconds of one POST of a prompt; lease / 3.")
     settle: float | None = Field(None, gt=0, description="Seconds until an unknown prompt is believed unknown; lease.")
     stop_grace_s: float = Field(60.0, gt=0, description="Seconds a stopped prompt has to go before it is abandoned.")
+    previews: bool = Field(False, description="Temporary files, such as those of PreviewImage, are results too.")
     collect_window_s: float = Field(86_400.0, gt=0, description="Seconds that downloading a finished run is retried.")
 
     # Retries

@@ -40,26 +40,34 @@ def test_a_type_that_is_not_told_is_output_as_for_view() -> None:
 
 
 @pytest.mark.parametrize(
-    "items",
+    ("item", "text"),
     [
-        [True],
-        [None, 3, 4.5, ["a.png"]],
-        [{"filename": 3}],
-        [{"filename": ""}],
-        [{"filename": "a", "subfolder": 1}],
-        [{"filename": "a", "type": "bogus"}],
-        [{}],
-        "a.png",
-        None,
+        (3, "3"),
+        (True, "true"),
+        (["a.png", None], '["a.png", null]'),
+        ({}, "{}"),
+        ("", ""),
+        ({"filename": 3}, '{"filename": 3}'),
+        ({"filename": ""}, '{"filename": ""}'),
+        ({"filename": "a", "subfolder": 1}, '{"filename": "a", "subfolder": 1}'),
+        ({"filename": "ä", "type": "bogus"}, '{"filename": "ä", "type": "bogus"}'),
     ],
     ids=str,
 )
-def test_what_names_no_file_is_passed_over(items: Any) -> None:
-    assert walk_outputs({"1": {"key": items}, "2": None, "3": "text"}) == []
+def test_what_names_no_file_is_a_text(item: Any, text: str) -> None:
+    assert walk_outputs({"1": {"key": [item]}}) == [Output("1", "key", 0, text=text)]
 
 
-def test_the_index_is_the_place_in_the_list() -> None:
-    assert found({"1": {"images": [True, {"filename": "b.png"}]}}) == [("1", "images", 1, "b.png")]
+def test_a_flag_beside_files_is_no_output_and_what_is_no_list_says_nothing() -> None:
+    assert walk_outputs({"1": {"animated": [True], "key": "a.png"}, "2": None, "3": "text", "4": {"key": None}}) == []
+
+
+def test_both_ways_to_ask_for_outputs_give_the_same() -> None:
+    history = {"1": {"result": [None, "3d/a.GLB", {"filename": "b.glb", "subfolder": "3d", "type": "output"}]}}
+    jobs = {"1": {"result": [{"filename": "3d/a.GLB", "type": "output", "subfolder": "", "mediaType": "3d"}]}}
+    jobs["1"]["result"] += history["1"]["result"][2:]  # type: ignore[arg-type]
+    assert walk_outputs(jobs) == walk_outputs(history)
+    assert found(history) == [("1", "result", 0, "3d/a.GLB"), ("1", "result", 1, "b.glb")]
 
 
 def test_names_are_fit_for_the_database() -> None:

@@ -45,6 +45,7 @@ def output(record: OutputRecord, job: JobView, links: Links) -> dict[str, Any]:
         "content_type": record.content_type,
         "size_bytes": record.size,
         "hash": None if record.hash is None else f"blake3:{record.hash}",
+        "text": record.text,
         "url": links.content(record.id),
         "url_expires_at": _url_expires(record.expires_at or job.expires_at, job.created_at),
     }

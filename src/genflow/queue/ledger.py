@@ -309,6 +309,7 @@ class Ledger:
                     "names": [output.name for output in outputs],
                     "types": [output.type for output in outputs],
                     "content_types": [output.content_type for output in outputs],
+                    "texts": [output.text for output in outputs],
                 },
             )
         )[0]

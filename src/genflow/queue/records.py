@@ -57,6 +57,7 @@ class OutputRecord:
     content_type: str
     size: int
     hash: str | None
+    text: str | None
     expires_at: datetime | None
 
 
@@ -180,6 +181,8 @@ class StoredOutput:
     name: str
     type: str
     content_type: str
+    text: str | None = None
+    """The whole of a short text, to be shown in the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +250,7 @@ def output_of(row: dict[str, Any]) -> OutputRecord:
         content_type=row["content_type"],
         size=row["size"],
         hash=row["hash"],
+        text=row["text"],
         expires_at=datetime.fromisoformat(row["expires_at"]) if row["expires_at"] else None,
     )
 

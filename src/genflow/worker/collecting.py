@@ -42,7 +42,7 @@ class Collecting:
         """Bring every output into the store and commit the result. Its failures cost no run: only this is retried."""
         failpoints.hit("download.before")
         found = walk_outputs(outputs)
-        wanted = files.results(found)
+        wanted = files.results(found, previews=self._job.tools.previews)
         if found and not wanted:
             await self._job.out.no_result(
                 "the workflow only makes temporary previews; add a SaveImage node", again=False

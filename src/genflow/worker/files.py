@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import mimetypes
 from collections.abc import AsyncIterator
+from pathlib import PurePosixPath
 from uuid import UUID
 
 from genflow import failpoints
-from genflow.comfy import OutputGone
 from genflow.errors import GenflowError
 from genflow.fleet import FleetServer
 from genflow.protocol import Output, output_id
@@ -53,23 +53,45 @@ def input_names(work: Work) -> dict[UUID, str]:
     return {file.asset_id: f"{input_folder(work.job_id)}/{input_name(file)}" for file in work.inputs}
 
 
-def results(outputs: list[Output]) -> list[Output]:
-    """The outputs that count as results: all but what stands in a temporary folder."""
-    return [output for output in outputs if output.text is not None or output.folder_type != "temp"]
+CONTENT_TYPES = {
+    ".avif": "image/avif", ".bmp": "image/bmp", ".exr": "image/x-exr", ".gif": "image/gif", ".jpeg": "image/jpeg",
+    ".jpg": "image/jpeg", ".png": "image/png", ".svg": "image/svg+xml", ".tif": "image/tiff", ".tiff": "image/tiff",
+    ".webp": "image/webp",
+    ".avi": "video/x-msvideo", ".mkv": "video/x-matroska", ".mov": "video/quicktime", ".mp4": "video/mp4",
+    ".webm": "video/webm",
+    ".aac": "audio/aac", ".flac": "audio/flac", ".m4a": "audio/mp4", ".mp3": "audio/mpeg", ".ogg": "audio/ogg",
+    ".opus": "audio/ogg", ".wav": "audio/wav",
+    ".fbx": "application/octet-stream", ".glb": "model/gltf-binary", ".gltf": "model/gltf+json", ".obj": "model/obj",
+    ".ply": "application/octet-stream", ".stl": "model/stl", ".usdz": "model/vnd.usdz+zip",
+    ".csv": "text/csv; charset=utf-8", ".json": "application/json", ".md": "text/markdown; charset=utf-8",
+    ".srt": "text/plain; charset=utf-8", ".txt": "text/plain; charset=utf-8",
+}  # fmt: skip
+"""What ComfyUI's nodes write, by ending: Python's own list knows few of them, and differs from machine to machine."""
+
+INLINE_TEXT = 8_192
+"""Texts of up to so many characters stand in the job itself, beside their file."""
+
+
+def results(outputs: list[Output], *, previews: bool) -> list[Output]:
+    """The outputs that count as results: temporary files only where they are asked for."""
+    return [output for output in outputs if previews or output.text is not None or output.folder_type != "temp"]
+
+
+def content_type_of(name: str) -> str:
+    """The media type of a file that a node wrote, by its name's ending."""
+    ending = PurePosixPath(name).suffix.lower()
+    return CONTENT_TYPES.get(ending) or mimetypes.guess_type(name)[0] or "application/octet-stream"
 
 
 async def store_output(tools: Tools, run: JobRun, server: FleetServer, output: Output) -> StoredOutput:
     """Bring one output into the store. Raises OutputGone, and the errors of `ComfyServer.view` and of the store."""
     if output.text is not None:
-        text = output.text.encode()
-        if not text:
-            raise OutputGone(f"the text of node {output.node_id} is empty")
-        blob = await tools.store.put(_once(text))
+        blob = await tools.store.put(_once(output.text.encode()))
         name, content_type = f"{output.node_id}-{output.key}-{output.index}.txt", "text/plain; charset=utf-8"
     else:
         blob = await tools.store.put(_while_held(run, server.comfy.view(output)))
         name = output.filename
-        content_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        content_type = content_type_of(name)
     return StoredOutput(
         id=output_id(run.hold.job_id, output.node_id, output.key, output.index),
         hash=blob.hash,
@@ -79,14 +101,15 @@ async def store_output(tools: Tools, run: JobRun, server: FleetServer, output: O
         key=output.key,
         index=output.index,
         name=name,
-        type=output_type(output.key, name, content_type),
+        type=output_type(name, content_type),
         content_type=content_type,
+        text=output.text if output.text is not None and len(output.text) <= INLINE_TEXT else None,
     )
 
 
-def output_type(key: str, name: str, content_type: str) -> str:
+def output_type(name: str, content_type: str) -> str:
     """The Comfy API v2's kind of an output."""
-    if name.endswith(".latent") or key == "latents":
+    if name.lower().endswith(".latent"):
         return "latent"
     kind = content_type.partition("/")[0]
     return kind if kind in ("image", "video", "audio", "text") else "file"

@@ -25,5 +25,7 @@ class Tools:
     poll_s: float
     stop_grace_s: float
     collect_window_s: float
+    previews: bool = False
+    """Whether temporary files are results."""
     cancel_unreachable_s: float = 60.0
     tell: Teller = silent

@@ -281,6 +281,7 @@ create table genflow.assets (
     type         text not null,                          -- image | video | audio | text | file | latent
     content_type text not null,
     size         bigint not null,
+    content      text,                                   -- a short text itself, for the job to show
     partial      boolean not null default false,
     created_at   timestamptz not null,
     expires_at   timestamptz

@@ -10,8 +10,9 @@ with held as materialized (
     select o.*
     from held, unnest(
         %(ids)s::uuid[], %(hashes)s::bytea[], %(sha256s)s::bytea[], %(sizes)s::bigint[], %(nodes)s::text[],
-        %(keys)s::text[], %(idxs)s::int[], %(names)s::text[], %(types)s::text[], %(content_types)s::text[]
-    ) as o (id, hash, sha256, size, node_id, key, idx, name, type, content_type)
+        %(keys)s::text[], %(idxs)s::int[], %(names)s::text[], %(types)s::text[], %(content_types)s::text[],
+        %(texts)s::text[]
+    ) as o (id, hash, sha256, size, node_id, key, idx, name, type, content_type, content)
     where held.cancel_at is null
 ), kept as (
     insert into genflow.blobs as known (hash, sha256, size, touched_at)
@@ -26,9 +27,9 @@ with held as materialized (
     where not exists (select 1 from kept where kept.hash = outputs.hash)
 ), stored as (
     insert into genflow.assets (id, tenant_id, blob_hash, kind, job_id, submit_no, node_id, key, idx, name, type,
-                                content_type, size, created_at, expires_at)
+                                content_type, size, content, created_at, expires_at)
     select o.id, held.tenant_id, o.hash, 'output', held.id, held.submit_no, o.node_id, o.key, o.idx, o.name, o.type,
-           o.content_type, o.size, genflow.clock(), genflow.clock() + %(retention_s)s * interval '1 s'
+           o.content_type, o.size, o.content, genflow.clock(), genflow.clock() + %(retention_s)s * interval '1 s'
     from held, outputs as o, complete
     where complete.ok
     on conflict (id) do nothing

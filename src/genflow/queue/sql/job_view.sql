@@ -15,6 +15,7 @@ select j.id, j.state, j.cancel_at, j.executing_at, j.created_at, j.ended_at, j.e
            select json_agg(json_build_object(
                       'id', a.id, 'node_id', a.node_id, 'name', a.name, 'type', a.type,
                       'content_type', a.content_type, 'size', a.size, 'hash', encode(a.blob_hash, 'hex'),
+                      'text', a.content,
                       'expires_at', a.expires_at) order by a.node_id, a.key, a.idx)
            from genflow.assets as a
            where a.job_id = j.id and a.kind = 'output'
