@@ -356,7 +356,7 @@ def prompt_body(
     if not isinstance(client_id, str) or not client_id:
         raise ValueError("client_id must be a text that is not empty: anything else can kill the server")
     body = {
-        "prompt": {node_id: _own_files(node, job_id, submit_no) for node_id, node in graph.items()},
+        "prompt": posted_graph(graph, job_id, submit_no),
         "prompt_id": str(job_id),
         "client_id": client_id,
         "extra_data": {
@@ -365,6 +365,11 @@ def prompt_body(
         },
     }
     return json.dumps(body, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def posted_graph(graph: Mapping[str, Any], job_id: UUID, submit_no: int) -> dict[str, Any]:
+    """The graph as one submit posts it. ValueError where a `filename_prefix` leaves its folder."""
+    return {node_id: _own_files(node, job_id, submit_no) for node_id, node in graph.items()}
 
 
 def _own_files(node: Any, job_id: UUID, submit_no: int) -> Any:

@@ -90,15 +90,18 @@ class Bench:
         )
 
 
-async def waits_for_a_lock(bench: Bench, word: str) -> None:
-    """Return once a statement that begins with `word` waits for a lock."""
+async def waits_for_a_lock(bench: Bench, word: str, *, times: int = 1) -> None:
+    """Return once so many statements that begin with `word` wait for a lock."""
     async with asyncio.timeout(10):
-        while not await bench.rows(  # noqa: ASYNC110 - Postgres has no event for it
-            "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like %s"
-            " and datname = current_database()",
-            word + "%",
-        ):
-            await asyncio.sleep(0.01)
+        while True:
+            waiting = await bench.rows(
+                "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like %s"
+                " and datname = current_database()",
+                word + "%",
+            )
+            if len(waiting) >= times:
+                return
+            await asyncio.sleep(0.01)  # Postgres has no event for it
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from genflow.api.links import Links
 from genflow.jobs import State, Status, Step, SubmitState, shown_status
@@ -153,7 +154,7 @@ def story(row: dict[str, Any]) -> dict[str, Any]:
         "state": State(row["state"]).name.lower(),
         "step": Step(row["step"]).name.lower(),
         "server": row["server"],
-        "worker": None if row["worker_id"] is None else str(row["worker_id"]),
+        "worker": _id(row["worker_id"]),
         "token": row["token"],
         "attempts_spent": row["attempt"],
         "takeovers": row["takeovers"],
@@ -170,14 +171,22 @@ def story(row: dict[str, Any]) -> dict[str, Any]:
         "waits_because": row["waits_because"],
         "lease_until": time(row["lease_until"]) if State(row["state"]) is State.HELD else None,
         "error": job_error(row["error"]),
+        "requeued_from": _id(row["requeued_from"]),
+        "root_id": str(row["root_id"]),
+        "requeued_as": _id(row["requeued_as"]),
         "seed": None if params is None else params["seed"],
         "parameters": params,
+        "set_values": row["set_values"],
         "metadata": row["metadata"],
         "attempts": [_with_times(attempt) for attempt in row["attempts"]],
         "submits": [
             _with_times(submit) | {"state": SubmitState(submit["state"]).name.lower()} for submit in row["submits"]
         ],
     }
+
+
+def _id(value: UUID | None) -> str | None:
+    return None if value is None else str(value)
 
 
 def _with_times(item: dict[str, Any]) -> dict[str, Any]:

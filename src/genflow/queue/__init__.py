@@ -1,6 +1,7 @@
 """The durable queue: owns every table written in a job's transaction. SQL stands in sql/, one statement a file."""
 
 from genflow.queue.abilities import Abilities
+from genflow.queue.dead import AlreadyRequeued, DeadFilter, DeadLetters, Mended
 from genflow.queue.hold import Hold, JobCanceled, LeaseLost, NotHeld, SlotTaken, StartByPassed
 from genflow.queue.ledger import Ledger
 from genflow.queue.many import Arrival, Fate
@@ -11,13 +12,17 @@ from genflow.queue.writer import DirectWriter, Writer
 
 __all__ = [
     "Abilities",
+    "AlreadyRequeued",
     "Arrival",
+    "DeadFilter",
+    "DeadLetters",
     "DirectWriter",
     "Fate",
     "Hold",
     "JobCanceled",
     "LeaseLost",
     "Ledger",
+    "Mended",
     "NotHeld",
     "Queue",
     "Registry",

@@ -15,6 +15,7 @@ from genflow.errors import GenflowError
 from genflow.jobs import State
 from genflow.postgres.pool import Pool
 from genflow.queue.classes import Classes
+from genflow.queue.dead import DeadLetters
 from genflow.queue.many import Arrival, Fate, enqueue_many
 from genflow.queue.records import AssetRecord, JobView, NewJob, view_of
 from genflow.queue.statements import statement
@@ -65,6 +66,14 @@ class Queue:
         self._limit = queue_limit
         self._retention_s = retention_s
         self._classes = Classes(self._writer)
+        self.dead = DeadLetters(
+            self._writer,
+            self._classes,
+            queue_limit=queue_limit,
+            retention_s=retention_s,
+            full=self._full,
+            hint=self._hint,
+        )
 
     async def enqueue(self, job: NewJob) -> None:
         """Commit a job. Raises KeyInUse or QueueFull; after either, nothing is left behind.

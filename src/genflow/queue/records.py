@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mimetypes
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -117,6 +119,9 @@ class SubmitRecord:
     running_for_s: float | None
 
 
+_EXTENSIONS = {"image/jpeg": "jpg", "image/png": "png", "image/webp": "webp"}
+
+
 @dataclass(frozen=True, slots=True)
 class InputFile:
     """An input of a job: an asset whose bytes must lie on the server before its prompt is posted."""
@@ -125,6 +130,22 @@ class InputFile:
     hash: bytes
     content_type: str
     size: int
+
+    @property
+    def name(self) -> str:
+        """Its name on a server: it holds the hash, so that an upload is safe to repeat."""
+        extension = _EXTENSIONS.get(self.content_type) or (mimetypes.guess_extension(self.content_type) or ".bin")[1:]
+        return f"{self.hash.hex()[:32]}.{extension}"
+
+
+def input_folder(job_id: UUID) -> str:
+    """The folder, under a server's input folder, that holds this job's inputs alone."""
+    return f"genflow/{job_id}"
+
+
+def input_names(job_id: UUID, inputs: Sequence[InputFile]) -> dict[UUID, str]:
+    """For each input asset of a job, what a node is told to load."""
+    return {file.asset_id: f"{input_folder(job_id)}/{file.name}" for file in inputs}
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,14 +313,19 @@ def work_of(row: dict[str, Any]) -> Work:
             UploadRecord(file["server_id"], _uuid(file["boot"]), file["name"], bytes.fromhex(file["hash"]))
             for file in row["uploads"]
         ],
-        inputs=[
-            InputFile(UUID(file["id"]), bytes.fromhex(file["hash"]), file["content_type"], file["size"])
-            for file in row["inputs"]
-            if file["hash"] is not None
-        ],
+        inputs=inputs_of(row["inputs"]),
         oom_attempts=row["oom_attempts"],
         gone_attempts=row["gone_attempts"],
     )
+
+
+def inputs_of(rows: Sequence[dict[str, Any]]) -> list[InputFile]:
+    """A job's inputs from their JSON in load_work.sql or dead_letter.sql; those whose bytes are gone are left out."""
+    return [
+        InputFile(UUID(row["id"]), bytes.fromhex(row["hash"]), row["content_type"], row["size"])
+        for row in rows
+        if row["hash"] is not None
+    ]
 
 
 def _uuid(text: str | None) -> UUID | None:

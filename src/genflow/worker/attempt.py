@@ -19,7 +19,7 @@ from genflow.fleet import FleetServer
 from genflow.jobs import Step, StopReason, SubmitState
 from genflow.protocol import HistoryEntry, Known, boottime
 from genflow.queue import NotHeld
-from genflow.queue.records import Claim
+from genflow.queue.records import Claim, input_names
 from genflow.storage.store import BlobDamaged, BlobMissing
 from genflow.worker import files
 from genflow.worker.asking import outputs_of
@@ -109,7 +109,7 @@ class Attempt:
                     self._job.hold, server_id=self._job.server.id, boot=self._job.server.boot, files=written
                 )
             failpoints.hit("upload.after_commit")
-        return files.input_names(self._job.work)
+        return input_names(self._job.id, self._job.work.inputs)
 
     async def _storage_trouble(self, error: GenflowError) -> NoReturn:
         if (

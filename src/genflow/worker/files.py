@@ -5,28 +5,14 @@ from __future__ import annotations
 import mimetypes
 from collections.abc import AsyncIterator
 from pathlib import PurePosixPath
-from uuid import UUID
 
 from genflow import failpoints
 from genflow.errors import GenflowError
 from genflow.fleet import FleetServer
 from genflow.protocol import Output, output_id
-from genflow.queue.records import InputFile, StoredOutput, Work
+from genflow.queue.records import InputFile, StoredOutput, Work, input_folder
 from genflow.worker.run import JobRun
 from genflow.worker.tools import Tools
-
-EXTENSIONS = {"image/jpeg": "jpg", "image/png": "png", "image/webp": "webp"}
-
-
-def input_folder(job_id: UUID) -> str:
-    """The folder, under a server's input folder, that holds this job's inputs alone."""
-    return f"genflow/{job_id}"
-
-
-def input_name(file: InputFile) -> str:
-    """An input's name on a server: it holds the hash, so that an upload is safe to repeat."""
-    extension = EXTENSIONS.get(file.content_type) or (mimetypes.guess_extension(file.content_type) or ".bin")[1:]
-    return f"{file.hash.hex()[:32]}.{extension}"
 
 
 async def upload_inputs(tools: Tools, run: JobRun, server: FleetServer, work: Work) -> list[tuple[str, bytes]]:
@@ -42,15 +28,10 @@ async def upload_inputs(tools: Tools, run: JobRun, server: FleetServer, work: Wo
         if not run.hold.allows():
             await tools.ledger.renew(run.hold)
         name = await server.comfy.upload(
-            input_name(file), input_folder(work.job_id), _leaving(tools, file), file.size, run.hold.allows
+            file.name, input_folder(work.job_id), _leaving(tools, file), file.size, run.hold.allows
         )
         written.append((name, file.hash))
     return written
-
-
-def input_names(work: Work) -> dict[UUID, str]:
-    """For each input asset of the job, what a node is told to load."""
-    return {file.asset_id: f"{input_folder(work.job_id)}/{input_name(file)}" for file in work.inputs}
 
 
 CONTENT_TYPES = {

@@ -83,6 +83,7 @@ create table genflow.jobs (
     ended_at     timestamptz,
     expires_at   timestamptz not null,
     batch_id     uuid,
+    requeued_as  uuid,                                   -- a dead letter's mark: the newest job made of it
     error        json
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
 
@@ -95,6 +96,7 @@ create index jobs_canceling on genflow.jobs (cancel_at) where state in (1, 2) an
 create index jobs_list on genflow.jobs (tenant_id, seq desc);
 create index jobs_batch on genflow.jobs (batch_id, seq) where batch_id is not null;
 create index jobs_prune on genflow.jobs (expires_at) where state >= 10;
+create index jobs_dead on genflow.jobs (tenant_id, ended_at, id) where state = 11;
 create index jobs_ended on genflow.jobs (ended_at) where state >= 10;
 create index jobs_live on genflow.jobs (id) where state < 10;
 
@@ -103,6 +105,7 @@ create table genflow.job_specs (
     workflow      text not null,                         -- as the client sent it: numbers above 2^53 survive
     body_hash     bytea not null,
     params        json,
+    set_values    json,                                  -- of a requeued job: all that was set in it, by NODE.INPUT
     metadata      jsonb not null default '{}',
     extra_data    json,
     policy        json not null,
@@ -114,6 +117,19 @@ create table genflow.job_specs (
     rabbit_queue  text                                   -- the RabbitMQ queue that it came from; none = another way in
 );
 create index job_specs_root on genflow.job_specs (root_id) where root_id is not null;
+
+-- Where a known job leads: the newest job requeued from it or from what came of it; itself where there is none. It finds
+-- them also where the job itself was purged. Index: job_specs_pkey, job_specs_root, jobs_pkey.
+create function genflow.newest(job uuid) returns uuid
+    language sql stable
+    return coalesce(
+        (select s.job_id
+         from genflow.job_specs as s
+         join genflow.jobs as j on j.id = s.job_id
+         where s.root_id = coalesce((select own.root_id from genflow.job_specs as own where own.job_id = job), job)
+         order by j.seq desc
+         limit 1),
+        job);
 
 create table genflow.job_keys (
     tenant_id  int not null,
@@ -177,6 +193,23 @@ create table genflow.attempts (
     gpu_ms     bigint,
     primary key (job_id, no)
 );
+-- Jobs that failed for good, as people and programs look for them. `reason` is one line, `message` the whole sentence.
+create view genflow.dead_letters as
+select j.id, j.tenant_id, j.batch_id, j.created_at, j.ended_at, j.attempt as attempts, j.takeovers, j.resubmits,
+       j.requeued_as, s.requeued_from, coalesce(s.root_id, j.id) as root_id, s.metadata,
+       j.error ->> 'class' as class, j.error ->> 'code' as code, j.error ->> 'message' as message,
+       coalesce(nullif(j.error ->> 'brief', ''), j.error ->> 'message') as reason,
+       j.error ->> 'node_id' as node_id, j.error ->> 'class_type' as node_class,
+       (select v.name
+        from genflow.attempts as a
+        join genflow.servers as v on v.id = a.server_id
+        where a.job_id = j.id
+        order by a.no desc
+        limit 1) as server
+from genflow.jobs as j
+join genflow.job_specs as s on s.job_id = j.id
+where j.state = 11 and j.expires_at > genflow.clock();
+
 create index attempts_failed on genflow.attempts (class, ended_at) where outcome = 'failed';
 
 -- A file's jobs together. Its rows are those of the file; a row's job may belong to an earlier batch too.
@@ -198,6 +231,7 @@ create table genflow.batch_rows (
     "set"    json not null,
     primary key (batch_id, row_no)
 );
+create index batch_rows_job on genflow.batch_rows (batch_id, job_id);
 
 create table genflow.object_info (
     hash    bytea primary key,

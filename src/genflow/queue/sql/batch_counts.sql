@@ -15,16 +15,8 @@ from genflow.batches as b,
                 count(*) filter (where j.id is null) as gone,
                 count(*) filter (where j.ended_at > genflow.clock() - %(window_s)s * interval '1 s') as ended
          from genflow.batch_rows as r
-         left join genflow.job_specs as first on first.job_id = r.job_id
-         left join lateral (
-             select again.job_id
-             from genflow.job_specs as again
-             join genflow.jobs as later on later.id = again.job_id
-             where again.root_id = coalesce(first.root_id, r.job_id)
-             order by later.seq desc
-             limit 1
-         ) as newest on true
-         left join genflow.jobs as j on j.id = coalesce(newest.job_id, r.job_id)
+         cross join lateral (select genflow.newest(r.job_id) as id) as newest
+         left join genflow.jobs as j on j.id = newest.id
          where r.batch_id = b.id
      ) as counted
 where b.id = %(batch)s and b.tenant_id = %(tenant)s and b.expires_at > genflow.clock()

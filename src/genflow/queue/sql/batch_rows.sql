@@ -1,7 +1,8 @@
--- A batch's rows as they stand now, after row `after`: each with its newest job, that job's last attempt, and its files.
+-- A batch's rows as they stand now, after row `after`: each with its newest job, what was set in that one, its last
+-- attempt, and its files.
 -- Times are seconds: in the queue before the first run, of the job from acceptance to end, of the last attempt.
 -- Locks: none. Index: batch_rows_pkey, job_specs_root, jobs_pkey, attempts_pkey, assets_output.
-select r.row_no, r.job_id as row_job, r."set", j.id, j.state, j.cancel_at, j.executing_at, j.attempt as attempts, j.error,
+select r.row_no, r.job_id as row_job, coalesce(s.set_values, r."set") as "set", j.id, j.state, j.cancel_at, j.executing_at, j.attempt as attempts, j.error,
        a.server, a.seconds as attempt_s, a.gpu_ms,
        extract(epoch from coalesce(j.executing_at, j.ended_at) - j.created_at)::float8 as queued_s,
        extract(epoch from j.ended_at - j.created_at)::float8 as job_s,
@@ -15,16 +16,9 @@ select r.row_no, r.job_id as row_job, r."set", j.id, j.state, j.cancel_at, j.exe
        ), '[]') as files
 from genflow.batch_rows as r
 join genflow.batches as b on b.id = r.batch_id
-left join genflow.job_specs as first on first.job_id = r.job_id
-left join lateral (
-    select again.job_id
-    from genflow.job_specs as again
-    join genflow.jobs as later on later.id = again.job_id
-    where again.root_id = coalesce(first.root_id, r.job_id)
-    order by later.seq desc
-    limit 1
-) as newest on true
-left join genflow.jobs as j on j.id = coalesce(newest.job_id, r.job_id)
+cross join lateral (select genflow.newest(r.job_id) as id) as newest
+left join genflow.jobs as j on j.id = newest.id
+left join genflow.job_specs as s on s.job_id = newest.id
 left join lateral (
     select v.name as server, t.gpu_ms, extract(epoch from t.ended_at - t.started_at)::float8 as seconds
     from genflow.attempts as t

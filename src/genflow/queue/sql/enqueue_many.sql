@@ -1,8 +1,8 @@
 -- Accept many jobs that carry ids of their own, from a file or a broker: what is new of them, in their order, up to
 -- queue_limit (overshoot: what other processes accept at the same time). A row each says what became of it: `new`;
--- `known` under its key, or as a job that came another way, with the job that its key leads to and whether the body is
--- the same; `full`; or none of these, where another transaction takes its key just now: ask again.
--- Locks: the keys' rows in key order. Index: jobs_live, job_keys_pkey, jobs_pkey.
+-- `known` under its key, or as a job that came another way, with the newest job that it leads to and whether that has the
+-- same body; `full`; or none of these, where another transaction takes its key just now: ask again.
+-- Locks: the keys' rows in key order. Index: jobs_live, job_keys_pkey, jobs_pkey, job_specs_root.
 with asked as materialized (
     select *
     from unnest(
@@ -13,14 +13,16 @@ with asked as materialized (
     select count(*) as live
     from (select 1 from genflow.jobs where state < 10 limit %(queue_limit)s) as counted
 ), known as materialized (
-    select a.place, k.job_id, k.body_hash = a.body_hash as same
+    select a.place, newest.id as job_id, coalesce(s.body_hash, k.body_hash) = a.body_hash as same
     from asked as a
     join genflow.job_keys as k on k.tenant_id = %(tenant)s and k.scope = %(scope)s and k.key = a.job::text
+    cross join lateral (select genflow.newest(k.job_id) as id) as newest
+    left join genflow.job_specs as s on s.job_id = newest.id
     union all
-    select a.place, j.id, j.tenant_id = %(tenant)s and s.body_hash = a.body_hash
+    select a.place, s.job_id, j.tenant_id = %(tenant)s and s.body_hash = a.body_hash
     from asked as a
     join genflow.jobs as j on j.id = a.job
-    join genflow.job_specs as s on s.job_id = j.id
+    join genflow.job_specs as s on s.job_id = genflow.newest(j.id)
     where not exists (
         select 1 from genflow.job_keys as k
         where k.tenant_id = %(tenant)s and k.scope = %(scope)s and k.key = a.job::text)

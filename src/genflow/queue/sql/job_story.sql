@@ -1,7 +1,8 @@
 -- One job's own story: its attempts and submits, and why it waits. Locks: none. Index: jobs_pkey and the two primary keys.
 select j.id, j.state, j.step, j.token, j.worker_id, j.attempt, j.takeovers, j.resubmits, j.collects, j.moved, j.doubled,
-       j.run_at, j.start_by, j.lease_until, j.executing_at, j.cancel_at, j.created_at, j.ended_at, j.error,
-       s.params, s.metadata, bound.name as server, class.needs,
+       nullif(j.run_at, 'infinity') as run_at, j.start_by, j.lease_until, j.executing_at, j.cancel_at, j.created_at, j.ended_at, j.error,
+       j.requeued_as, s.requeued_from, coalesce(s.root_id, j.id) as root_id, s.params, s.set_values, s.metadata,
+       bound.name as server, class.needs,
        coalesce((
            select json_agg(json_build_object(
                       'no', a.no, 'server', v.name, 'worker', a.worker_id, 'started_at', a.started_at,
