@@ -21,7 +21,13 @@ FILE_INPUTS: dict[tuple[str, str], str] = {
 }
 """Which inputs are names of model files, and in which folder those lie."""
 
-FOLDERS = ("checkpoints", "configs", "loras", "vae", "text_encoders", "clip_vision", "controlnet", "ipadapter")
+FOLDERS = (
+    "checkpoints", "configs", "loras", "vae", "text_encoders", "diffusion_models", "clip_vision", "style_models",
+    "embeddings", "diffusers", "vae_approx", "controlnet", "gligen", "upscale_models", "latent_upscale_models",
+    "custom_nodes", "datasets", "hypernetworks", "photomaker", "classifiers", "model_patches", "audio_encoders",
+    "background_removal", "frame_interpolation", "geometry_estimation", "optical_flow", "detection", "ipadapter",
+)  # fmt: skip
+"""The folders of `/models`, as recorded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,9 +160,13 @@ async def system_stats(request: web.Request) -> web.Response:
         "ram_free": 48 * GIB,
         "comfyui_version": "0.3.64" if old else "0.33.0",
         "required_frontend_version": "1.49.6",
+        "installed_templates_version": None,
+        "required_templates_version": "0.11.44",
+        "comfy_package_versions": [],
         "python_version": "3.11.7",
         "pytorch_version": "2.13.0",
         "embedded_python": False,
+        "deploy_environment": "local-git",
         "argv": ["main.py", "--simulated"],
     }
     device = {
