@@ -91,7 +91,7 @@ async def test_a_job_that_ran_out_of_memory_goes_to_the_bigger_server(genflow: S
     await s0.knobs(script="oom,ok")
     await genflow.api(base_delay_ms=50)
     await genflow.worker()
-    job = await genflow.submit()
+    job = await genflow.submit_portrait()  # its photo lies on the small server then, and draws it back there
     await genflow.succeeded(job)
     attempts = (await genflow.story(job))["attempts"]
     assert [(attempt["server"], attempt["class"]) for attempt in attempts] == [("test/s0", "oom"), ("test/s1", None)]

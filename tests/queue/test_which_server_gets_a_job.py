@@ -254,6 +254,27 @@ async def test_a_claim_names_the_server_of_the_attempt_before_unless_it_is_to_be
     assert await named() is None
 
 
+async def test_a_claim_names_the_server_that_has_the_inputs_before_that_of_the_last_attempt(bench: Bench) -> None:
+    one, two, three = await bench.server("one"), await bench.server("two"), await bench.server("three")
+    ledger = await bench.worker("w1")
+    await bench.enqueue()
+    [hold] = await bench.claim("w1", one)
+    await ledger.upload_done(hold, server_id=one, boot=None, files=[("a.png", b"h" * 32)])
+    await ledger.release(hold)
+    await fails_on(bench, two)
+    [(claim, hold)] = await ledger.claim_unbound(three, slots=2, limit=1)
+    assert (claim.previous_id, claim.uploaded) == (one, True)
+    await ledger.release(hold)
+    await bench.rows("update genflow.jobs set avoid_id = %s returning 1", one)
+    [(claim, hold)] = await ledger.claim_unbound(three, slots=2, limit=1)
+    assert (claim.previous_id, claim.uploaded) == (two, False)
+    await ledger.release(hold)
+    stop = "insert into genflow.chores (kind, server_id, job_id, submit_no, due_at) values ('stop', %s, %s, 1, now())"
+    await bench.rows(stop + " returning 1", two, uuid4())
+    [(claim, _)] = await ledger.claim_unbound(three, slots=2, limit=1)
+    assert claim.previous_id is None, "what was given up there is to be stopped first"
+
+
 async def test_more_classes_than_one_look_holds_are_all_found(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     server = await bench.server()
     models = [f"m{number}" for number in range(7)]

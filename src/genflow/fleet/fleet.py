@@ -35,6 +35,8 @@ STATS_S = 60.0
 """Seconds between two looks at what a server runs on."""
 LEARN_S = 180.0
 """Seconds after which a server is asked again what it can do: a model may have been added by hand."""
+LEARN_AGAIN_S = 15.0
+"""The same after it could not tell."""
 
 
 @dataclass(slots=True)
@@ -44,7 +46,8 @@ class _Told:
     up: bool | None = None
     boot: UUID | None = None
     stats_at: float | None = None
-    learned_at: float | None = None
+    learned: UUID | None = None
+    learn_at: float = 0.0
 
 
 class Fleet:
@@ -187,9 +190,10 @@ class Fleet:
             why = str(error)
         if seen is not None:
             told.stats_at = now if stats else told.stats_at
-            if not was_healthy or server.boot != seen.boot or now - (told.learned_at or 0.0) > LEARN_S:
+            if told.learned != seen.boot or now > told.learn_at:
                 capabilities = await self._learn(server)
-                told.learned_at = now
+                told.learned = seen.boot
+                told.learn_at = now + (LEARN_S if capabilities is not None else LEARN_AGAIN_S)
             server.boot = seen.boot
             server.device = device = seen.device or server.device
             server.vram = self._gpus[server.given].vram or (None if device is None else device.vram_total)

@@ -71,6 +71,7 @@ class Ledger:
             claim = Claim(
                 row["id"], row["token"], row["server_id"], row["since_last_holder_s"],
                 class_id=row.get("class_id", 0), previous_id=row.get("previous_id"),
+                uploaded=row.get("uploaded", False),
             )  # fmt: skip
             claims.append((claim, hold))
         return claims

@@ -98,7 +98,9 @@ class Claim:
     class_id: int = 0
     """What it needs of a server: a number of `classes`."""
     previous_id: int | None = None
-    """The server of its previous attempt, where that takes new work and did nothing to be avoided for."""
+    """The server with its inputs, or of its previous attempt, where it takes new work and is not to be avoided."""
+    uploaded: bool = False
+    """Whether its inputs lie there."""
 
 
 @dataclass(frozen=True, slots=True)

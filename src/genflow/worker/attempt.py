@@ -53,7 +53,6 @@ class Attempt:
         failpoints.hit("claim.after")
         try:
             await self._job.load()
-            self._prefer_uploaded()
             if self._job.work.step is Step.WAIT and self._job.work.submit is not None:
                 self._job.tools.fleet.free_slot(self._job.server, self._job.id)
                 await self._collecting.download(outputs_of(self._job.work.submit.entry), self._job.work.submit)
@@ -74,16 +73,6 @@ class Attempt:
         finally:
             if self._job.listener is not None:
                 await self._job.listener.close()
-
-    def _prefer_uploaded(self) -> None:
-        """Go to a server that has the inputs already, where a slot is free there."""
-        work, server = self._job.work, self._job.server
-        there = {file.server_id for file in work.uploads}
-        if work.server_id is not None or server.id in there:
-            return
-        better = next((each for each in self._job.tools.fleet.choices() if each.id in there), None)
-        if better is not None and better.ahead < better.slots:
-            self._job.move_to(better)
 
     async def _upload(self) -> dict[UUID, str]:
         """Every input lies on the server; the names that the graph is to load."""

@@ -50,13 +50,6 @@ class HeldJob:
         self.attempt = self.work.attempt
         self._at(self.server)
 
-    def move_to(self, server: FleetServer) -> None:
-        """Work on another server from now on. Only before anything was submitted."""
-        self.tools.fleet.take_slot(server, self.id)
-        self.tools.fleet.free_slot(self.server, self.id)
-        self.server = server
-        self._at(server)
-
     def _at(self, server: FleetServer) -> None:
         self.asker = Asker(self.tools, self.run, server, self.work)
         self.out = Endings(self.tools, self.run, server, self.work)

@@ -159,11 +159,12 @@ class Worker:
         return 0
 
     def _previous(self, claim: Claim, server: FleetServer) -> FleetServer:
-        """The server of the job's previous attempt, where it has no more prompts ahead than this one."""
+        """The server that the job knows, where it has no more prompts ahead, or room and the job's inputs already."""
         before = next((each for each in self._fleet.choices() if each.id == claim.previous_id), None)
-        if before is None or before.ahead > server.ahead or not self._abilities.can(before.id, claim.class_id):
+        if before is None or not self._abilities.can(before.id, claim.class_id):
             return server
-        return before
+        worth = before.ahead <= server.ahead or (claim.uploaded and before.ahead < before.slots)
+        return before if worth else server
 
     def _begin(self, claim: Claim, hold: Hold, server: FleetServer) -> None:
         run = JobRun(hold)
