@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 from genflow import app
+from genflow.api.batches import row_shape
+from genflow.errors import GenflowError
 from genflow.fleet.choice import Lengths
 from genflow.intake.batch import enqueue_file
 from genflow.intake.jobs_file import FileJob
@@ -60,9 +64,9 @@ async def run_file(
         pool = await open_pool(conninfo, 1, _CONNECTIONS)
         try:
             queue = Queue(pool, queue_limit=settings.queue_limit, retention_s=settings.retention_s)
-            batches = Batches(pool, queue_limit=settings.queue_limit, retention_s=settings.retention_s)
+            batches = queue.batches
             batch = await enqueue_file(
-                queue, batches, name, jobs, policy=settings.policy(), max_workflow_bytes=settings.max_workflow_bytes
+                queue, name, jobs, policy=settings.policy(), max_workflow_bytes=settings.max_workflow_bytes
             )
             rows = [row async for row in batches.all_rows(batch)]
             progress = _Progress(report, rows)
@@ -70,6 +74,23 @@ async def run_file(
                 async with app.run_worker(settings, conninfo, tell=progress.told, on_choice=report.chosen):
                     await _until_done(batches, batch, progress, stopped)
             return _outcome([row async for row in batches.all_rows(batch)])
+        finally:
+            await pool.close()
+
+
+@asynccontextmanager
+async def stored_rows(settings: Settings, batch: UUID) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
+    """The rows of a batch in the data folder of a run, as the API shows them; also while the run goes on.
+
+    GenflowError `not_found` where there is no such batch.
+    """
+    async with app.open_database(settings) as conninfo:
+        pool = await open_pool(conninfo, 1, 1)
+        try:
+            batches = Queue(pool, queue_limit=settings.queue_limit, retention_s=settings.retention_s).batches
+            if await batches.counts(batch) is None:
+                raise GenflowError("not_found", f"{settings.data} holds no batch {batch}", status=404)
+            yield (row_shape(row) async for row in batches.all_rows(batch))
         finally:
             await pool.close()
 

@@ -184,6 +184,7 @@ class Settings(BaseSettings):
         30 * 86_400.0, gt=0, description="Seconds that a finished job and its pictures are kept."
     )
     max_workflow_bytes: int = Field(4 * 1024 * 1024, ge=1_024, description="Largest workflow accepted, in bytes.")
+    max_batch_bytes: int = Field(64 * 1024 * 1024, ge=1_024, description="Largest jobs file accepted, in bytes.")
     max_photo_bytes: int = Field(20 * 1024 * 1024, ge=1_024, description="Largest photo accepted, in bytes.")
     max_photo_pixels: int = Field(50_000_000, ge=65_536, description="Most pixels a photo may have once decoded.")
     min_photo_side: int = Field(128, ge=1, description="Shortest side of a photo, in pixels.")

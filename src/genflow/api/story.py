@@ -25,7 +25,7 @@ def routes(context: Context) -> APIRouter:
     async def listing(request: Request) -> JSONResponse:
         """Jobs, newest first, `limit` at a time; `next_cursor` leads to the older ones and is null at the end."""
         query = request.query_params
-        limit = _limit(query.get("limit"))
+        limit = page_limit(query.get("limit"))
         rows = await context.queue.page(limit=limit + 1, before=_cursor(query.get("cursor")), states=_states(query))
         shown = rows[:limit]
         more = len(rows) > limit
@@ -44,7 +44,8 @@ def routes(context: Context) -> APIRouter:
     return router
 
 
-def _limit(given: str | None) -> int:
+def page_limit(given: str | None) -> int:
+    """How many rows a page has. GenflowError 400 `invalid_request` for what is no number from 1 to 200."""
     if given is None:
         return PAGE_DEFAULT
     if not (given.isascii() and given.isdecimal() and 1 <= int(given[:9]) <= PAGE_LIMIT):

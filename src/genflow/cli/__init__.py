@@ -8,6 +8,7 @@ from __future__ import annotations
 import typer
 
 from genflow.cli import serve
+from genflow.cli.batches import batches, enqueue, results
 from genflow.cli.health import health
 from genflow.cli.jobs import jobs
 from genflow.cli.portrait import portrait
@@ -29,6 +30,9 @@ app.command()(serve.intake)
 app.command()(simulate)
 app.command()(portrait)
 app.command()(run)
+app.command()(enqueue)
+app.command()(results)
+app.add_typer(batches, name="batches")
 app.add_typer(jobs, name="jobs")
 app.command()(health)
 app.command()(serve.migrate)

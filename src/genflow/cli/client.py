@@ -82,10 +82,13 @@ class Client:
         path: str,
         *,
         form: Callable[[], aiohttp.FormData] | None = None,
+        data: bytes | None = None,
+        params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """The JSON of the answer to a POST. Raises Refused or Unreachable."""
-        return await self._ask("POST", path, data=None if form is None else form(), headers=headers)
+        """The JSON of the answer to a POST of a form or of bytes. Raises Refused or Unreachable."""
+        body = data if form is None else form()
+        return await self._ask("POST", path, data=body, params=params, headers=headers)
 
     async def download(self, path: str, into: IO[bytes]) -> None:
         """Write the bytes at a path from the start of `into`. Raises Refused, or Unreachable also in the middle."""

@@ -17,7 +17,8 @@ from genflow.settings import Settings
 
 SHARED = ("database_url", "data", "log_level", "log_json", "failpoints", "lease", "retention_s")
 API = (
-    "host", "port", "insecure", "public_url", "max_photo_bytes", "max_photo_pixels", "min_photo_side",
+    "host", "port", "insecure", "public_url", "max_batch_bytes", "max_photo_bytes", "max_photo_pixels",
+    "min_photo_side",
 )  # fmt: skip
 # What a job is accepted under, whatever way it comes.
 JOBS = (

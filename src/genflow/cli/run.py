@@ -11,7 +11,7 @@ from uuid import UUID
 import typer
 
 from genflow.cli.exits import Exit, exit_of_status
-from genflow.cli.options import API, SHARED, WORKER, with_settings
+from genflow.cli.options import JOBS, SHARED, WORKER, with_settings
 from genflow.settings import Settings
 
 if TYPE_CHECKING:
@@ -25,11 +25,9 @@ JobsFile = Annotated[
 WorkflowFile = Annotated[
     Path | None, typer.Option("--workflow", help="The workflow of rows that name none.", exists=True)
 ]
-_NOT_HERE = ("host", "port", "insecure", "public_url", "max_photo_bytes", "max_photo_pixels", "min_photo_side")
-_SETTINGS = tuple(dict.fromkeys(name for name in (*SHARED, *API, *WORKER) if name not in _NOT_HERE))
 
 
-@with_settings(_SETTINGS)
+@with_settings((*SHARED, *JOBS, *WORKER))
 def run(
     settings: Settings,
     *,

@@ -12,13 +12,19 @@ from genflow.failures import Policy
 from genflow.intake.admission import body_hash, check_assets, check_size, graph_of
 from genflow.intake.jobs_file import BadJobsFile, FileJob
 from genflow.queue import Queue
-from genflow.queue.batches import Batches, BatchRow
+from genflow.queue.batches import BatchRow
 from genflow.queue.records import NewJob
 from genflow.workflow import AssetRef, check_outputs, read_json
 
 
 async def enqueue_file(
-    queue: Queue, batches: Batches, name: str, jobs: Sequence[FileJob], *, policy: Policy, max_workflow_bytes: int
+    queue: Queue,
+    name: str,
+    jobs: Sequence[FileJob],
+    *,
+    policy: Policy,
+    max_workflow_bytes: int,
+    retry_failed: bool = False,
 ) -> UUID:
     """Check every row against what the fleet's servers have, and commit them as a batch; its id.
 
@@ -33,7 +39,7 @@ async def enqueue_file(
             bad.append((job.line, error.message))
     if bad:
         raise BadJobsFile(name, sorted(bad))
-    return await batches.create(name, rows)
+    return await queue.batches.create(name, rows, retry_failed=retry_failed)
 
 
 def _rows(
@@ -55,7 +61,7 @@ def _rows(
         new = NewJob(
             id=job.id,
             workflow=job.workflow,
-            body_hash=body_hash(job.workflow, job.metadata),
+            body_hash=body_hash(graph, job.metadata),
             policy=policy,
             assets=tuple(ref.id for ref in needed),
             metadata=job.metadata,

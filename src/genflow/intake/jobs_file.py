@@ -72,6 +72,12 @@ def read_jobs_file(path: Path, *, workflow: Path | None = None) -> list[FileJob]
     return reader.all(lines)
 
 
+def read_jsonl(text: str, name: str) -> list[FileJob]:
+    """The jobs of JSONL that came as text, each with its workflow in it. Raises as `read_jobs_file` does."""
+    reader = _Reader(Path(name), None, by_path=False)
+    return reader.all(reader.jsonl(text))
+
+
 def job_of(
     value: Mapping[str, Any], exact: Mapping[str, str], *, line: int, load: Callable[[str], str], common: str | None
 ) -> FileJob:
@@ -125,8 +131,9 @@ def _id_of(given: Any, text: str) -> UUID:
 class _Reader:
     """Reads the lines of one file; each workflow that they name is read once."""
 
-    def __init__(self, path: Path, workflow: Path | None) -> None:
+    def __init__(self, path: Path, workflow: Path | None, *, by_path: bool = True) -> None:
         self._path = path
+        self._by_path = by_path
         self._texts: dict[Path, str] = {}
         self._common = None if workflow is None else self._read(workflow)
 
@@ -203,6 +210,8 @@ class _Reader:
             return error
 
     def _load(self, named: str) -> str:
+        if not self._by_path:
+            raise _wrong("“workflow” must be an object of nodes here, not the path of a file")
         return self._read(self._path.parent / named)
 
     def _read(self, path: Path) -> str:

@@ -76,15 +76,17 @@ class _Transaction:
 class Batches:
     """Accepts batches and tells of them."""
 
-    def __init__(self, pool: Pool, *, queue_limit: int, retention_s: float, patience_s: float = 30.0) -> None:
+    def __init__(
+        self, pool: Pool, classes: Classes, *, queue_limit: int, retention_s: float, patience_s: float
+    ) -> None:
         self._pool = pool
         self._writer = DirectWriter(pool, patience_s=patience_s)
-        self._classes = Classes(self._writer)
+        self._classes = classes
         self._limit = queue_limit
         self._retention_s = retention_s
         self._patience_s = patience_s
 
-    async def create(self, name: str, rows: Sequence[BatchRow], *, tenant: int = 1) -> UUID:
+    async def create(self, name: str, rows: Sequence[BatchRow], *, retry_failed: bool = False, tenant: int = 1) -> UUID:
         """Commit the rows that are new, and the batch of them all; its id. Rows that are known join as they are.
 
         All in one transaction: raises OtherBody, GenflowError `queue_full` or `batch_paused`, and then nothing was

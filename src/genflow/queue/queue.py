@@ -14,6 +14,7 @@ from genflow import failpoints
 from genflow.errors import GenflowError
 from genflow.jobs import State
 from genflow.postgres.pool import Pool
+from genflow.queue.batches import Batches
 from genflow.queue.classes import Classes
 from genflow.queue.dead import DeadLetters
 from genflow.queue.many import Arrival, Fate, enqueue_many
@@ -73,6 +74,9 @@ class Queue:
             retention_s=retention_s,
             full=self._full,
             hint=self._hint,
+        )
+        self.batches = Batches(
+            pool, self._classes, queue_limit=queue_limit, retention_s=retention_s, patience_s=patience_s
         )
 
     async def enqueue(self, job: NewJob) -> None:

@@ -1,0 +1,189 @@
+"""`/genflow/v1/batches`: jobs files as one thing: sent, counted, paused, told row by row."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+
+from genflow.api.bodies import bounded
+from genflow.api.context import Context, uuid_of
+from genflow.api.errors import invalid_request, not_found
+from genflow.api.shapes import time
+from genflow.api.story import page_limit
+from genflow.errors import clean_text
+from genflow.intake.batch import enqueue_file
+from genflow.intake.jobs_file import read_jsonl
+from genflow.jobs import State, shown_status
+from genflow.queue.writer import Row
+
+NAME_CHARACTERS = 200
+_COUNTS = ("rows", "queued", "running", "succeeded", "failed", "canceled", "expired", "gone")
+_STATES = {1: "running", 2: "paused"}
+
+
+def routes(context: Context) -> APIRouter:
+    """The routes of batches."""
+    router = APIRouter(prefix="/genflow/v1/batches", tags=["batches"])
+    batches = context.queue.batches
+
+    async def shown(batch: UUID) -> JSONResponse:
+        row = await batches.counts(batch)
+        if row is None:
+            raise not_found("batch", str(batch))
+        return JSONResponse(_batch(row))
+
+    @router.post("", status_code=201)
+    async def create(request: Request) -> JSONResponse:
+        """Accept a jobs file, a JSON object a line: all of its rows, or none. The same file again is the same batch."""
+        query = request.query_params
+        name = _name(query.get("name"))
+        chunks = [chunk async for chunk in bounded(request, context.settings.max_batch_bytes)]
+        text = await asyncio.to_thread(_text, b"".join(chunks))
+        jobs = await asyncio.to_thread(read_jsonl, text, name)
+        batch = await enqueue_file(
+            context.queue,
+            name,
+            jobs,
+            policy=context.settings.policy(),
+            max_workflow_bytes=context.settings.max_workflow_bytes,
+            retry_failed=_flag(query.get("retry_failed")),
+        )
+        made = await shown(batch)
+        made.status_code = 201
+        return made
+
+    @router.get("")
+    async def listing(request: Request) -> JSONResponse:
+        """Batches, newest first; `next_cursor` leads to the older ones and is null at the end."""
+        query = request.query_params
+        limit = page_limit(query.get("limit"))
+        rows = await batches.page(limit=limit + 1, before=_instant(query.get("cursor")))
+        more = len(rows) > limit
+        listed = [
+            {
+                "id": str(row["id"]), "name": row["name"], "state": _STATES[row["state"]],
+                "created_at": time(row["created_at"]),
+            }
+            for row in rows[:limit]
+        ]  # fmt: skip
+        return JSONResponse({"batches": listed, "next_cursor": listed[-1]["created_at"] if more else None})
+
+    @router.get("/{batch_id}")
+    async def look(batch_id: str) -> JSONResponse:
+        """The batch with its rows counted, its rate, and the seconds that it still needs at that rate."""
+        return await shown(uuid_of("batch", batch_id))
+
+    @router.get("/{batch_id}/rows")
+    async def rows(request: Request, batch_id: str) -> JSONResponse:
+        """Its rows in the file's order as they stand now; `next_cursor` leads on and is null at the end."""
+        query = request.query_params
+        batch, limit = uuid_of("batch", batch_id), page_limit(query.get("limit"))
+        if await batches.counts(batch) is None:
+            raise not_found("batch", batch_id)
+        found = await batches.rows(batch, after=_line(query.get("cursor")), limit=limit)
+        more = len(found) == limit
+        return JSONResponse(
+            {"rows": [row_shape(row) for row in found], "next_cursor": str(found[-1]["row_no"]) if more else None}
+        )
+
+    @router.post("/{batch_id}/pause")
+    async def pause(batch_id: str) -> JSONResponse:
+        """Nothing more of it is begun; what runs goes on. Idempotent."""
+        await batches.pause(uuid_of("batch", batch_id))
+        return await shown(UUID(batch_id))
+
+    @router.post("/{batch_id}/resume")
+    async def resume(batch_id: str) -> JSONResponse:
+        """It goes on where it was paused. Idempotent."""
+        await batches.resume(uuid_of("batch", batch_id))
+        return await shown(UUID(batch_id))
+
+    return router
+
+
+def _batch(row: Row) -> dict[str, Any]:
+    rate = row["ended"] / row["window"] if row["window"] > 0 else 0.0
+    left = row["queued"] + row["running"]
+    return {
+        "id": str(row["id"]),
+        "name": row["name"],
+        "state": _STATES[row["state"]],
+        "created_at": time(row["created_at"]),
+        **{name: row[name] for name in _COUNTS},
+        "rows_per_minute": round(60.0 * rate, 2),
+        "seconds_left": None if rate == 0 else round(left / rate, 1),
+    }
+
+
+def row_shape(row: Row) -> dict[str, Any]:
+    """One row as it stands: its job's newest attempt, its files with both hashes, and its times in seconds."""
+    status = "gone"
+    if row["state"] is not None:
+        status = shown_status(
+            State(row["state"]),
+            cancel_asked=row["cancel_at"] is not None,
+            executing=row["executing_at"] is not None,
+        ).value
+    error = row["error"] or {}
+    return {
+        "line": row["row_no"],
+        "id": str(row["row_job"]),
+        "job_id": None if row["id"] is None else str(row["id"]),
+        "set": row["set"],
+        "status": status,
+        "server": row["server"],
+        "attempts": row["attempts"],
+        "queued_s": row["queued_s"],
+        "job_s": row["job_s"],
+        "attempt_s": row["attempt_s"],
+        "gpu_ms": row["gpu_ms"],
+        "reason": error.get("brief") or error.get("message"),
+        "code": error.get("code"),
+        "files": row["files"],
+    }
+
+
+def _text(body: bytes) -> str:
+    try:
+        return body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise invalid_request(f"The jobs file is not UTF-8 (byte {error.start}).", field="body") from None
+
+
+def _name(given: str | None) -> str:
+    if given is None:
+        return "batch"
+    if not 1 <= len(given) <= NAME_CHARACTERS or not given.isprintable():
+        message = f"name must be 1 to {NAME_CHARACTERS} printable characters."
+        raise invalid_request(message, field="name", got=clean_text(given, 80))
+    return given
+
+
+def _flag(given: str | None) -> bool:
+    if given not in (None, "true", "false"):
+        message = "retry_failed must be true or false."
+        raise invalid_request(message, field="retry_failed", got=clean_text(given, 80))
+    return given == "true"
+
+
+def _instant(given: str | None) -> datetime | None:
+    try:
+        made = None if given is None else datetime.fromisoformat(given)
+    except ValueError:
+        made = datetime.min
+    if made is not None and made.tzinfo is None:
+        message = "cursor must be the next_cursor of an answer, unchanged."
+        raise invalid_request(message, field="cursor", got=clean_text(given or "", 80))
+    return made
+
+
+def _line(given: str | None) -> int:
+    if given is not None and not (given.isascii() and given.isdecimal() and len(given) <= 9):
+        message = "cursor must be the next_cursor of an answer, unchanged."
+        raise invalid_request(message, field="cursor", got=clean_text(given, 80))
+    return int(given or 0)
