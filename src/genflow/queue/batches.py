@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -16,6 +17,7 @@ from genflow.errors import GenflowError
 from genflow.postgres.pool import Pool
 from genflow.protocol import boottime
 from genflow.queue.classes import Classes
+from genflow.queue.dead import AlreadyRequeued, DeadLetters, Mended
 from genflow.queue.many import Fate, enqueue_many
 from genflow.queue.records import NewJob
 from genflow.queue.statements import statement
@@ -77,11 +79,19 @@ class Batches:
     """Accepts batches and tells of them."""
 
     def __init__(
-        self, pool: Pool, classes: Classes, *, queue_limit: int, retention_s: float, patience_s: float
+        self,
+        pool: Pool,
+        classes: Classes,
+        dead: DeadLetters,
+        *,
+        queue_limit: int,
+        retention_s: float,
+        patience_s: float,
     ) -> None:
         self._pool = pool
         self._writer = DirectWriter(pool, patience_s=patience_s)
         self._classes = classes
+        self._dead = dead
         self._limit = queue_limit
         self._retention_s = retention_s
         self._patience_s = patience_s
@@ -90,19 +100,29 @@ class Batches:
         """Commit the rows that are new, and the batch of them all; its id. Rows that are known join as they are.
 
         All in one transaction: raises OtherBody, GenflowError `queue_full` or `batch_paused`, and then nothing was
-        enqueued. Sent again it finds what it did.
+        enqueued. Sent again it finds what it did. With `retry_failed`, rows whose job failed then become new jobs one
+        by one, as the rows say it now; QueueFull in the middle of that leaves the rest to the next time.
         """
         give_up_at = boottime() + self._patience_s
         classes = await self._classes.of([row.job.workflow for row in _distinct(rows)])
         while True:
             try:
-                return await self._create(name, rows, classes, tenant)
+                batch, failed = await self._create(name, rows, classes, retry_failed, tenant)
+                break
             except OUTAGE:
                 if boottime() > give_up_at:
                     raise
                 await asyncio.sleep(_AGAIN_S)
+        for job_id, row in failed:
+            mended = Mended(workflow=row.job.workflow, body_hash=row.job.body_hash, values=row.values or None)
+            with suppress(AlreadyRequeued):  # somebody else was faster
+                await self._dead.requeue(job_id, mended=mended, tenant=tenant)
+        return batch
 
-    async def _create(self, name: str, rows: Sequence[BatchRow], classes: Sequence[int], tenant: int) -> UUID:
+    async def _create(
+        self, name: str, rows: Sequence[BatchRow], classes: Sequence[int], retry_failed: bool, tenant: int
+    ) -> tuple[UUID, list[tuple[UUID, BatchRow]]]:
+        """The batch, and the dead letters that are to be tried again with their rows."""
         distinct = _distinct(rows)
         batch = batch_id([row.job.id for row in rows])
         async with self._pool.connection(timeout=5.0) as connection, connection.transaction():
@@ -117,7 +137,18 @@ class Batches:
                 tenant=tenant,
                 batch=batch,
             )
-            other = [row for row, got in zip(distinct, arrivals, strict=True) if got.fate is Fate.OTHER_BODY]
+            known = {
+                got.job_id: row
+                for row, got in zip(distinct, arrivals, strict=True)
+                if retry_failed and got.fate in (Fate.KNOWN, Fate.OTHER_BODY)
+            }
+            dead = await writer.write("failed_of", {"jobs": list(known), "tenant": tenant}) if known else []
+            failed = {row["id"]: known[row["id"]] for row in dead}
+            other = [
+                row
+                for row, got in zip(distinct, arrivals, strict=True)
+                if got.fate is Fate.OTHER_BODY and got.job_id not in failed
+            ]
             if other:
                 raise OtherBody(other)
             if any(got.fate is Fate.FULL for got in arrivals):
@@ -130,8 +161,8 @@ class Batches:
                     details={"limit": self._limit, "got": new},
                 )
             leads = {row.job.id: got.job_id for row, got in zip(distinct, arrivals, strict=True)}
-            known = await writer.write("batch_counts", {"batch": batch, "tenant": tenant, "window_s": RATE_WINDOW_S})
-            if known and known[0]["state"] == 2:
+            before = await writer.write("batch_counts", {"batch": batch, "tenant": tenant, "window_s": RATE_WINDOW_S})
+            if before and before[0]["state"] == 2:
                 raise GenflowError(
                     "batch_paused", f"the batch {batch} of this file is paused: genflow batches resume {batch}",
                     status=409,
@@ -148,7 +179,7 @@ class Batches:
                     "sets": [json.dumps(dict(row.values)) for row in rows],
                 },
             )
-        return batch
+        return batch, list(failed.items())
 
     async def page(self, *, limit: int, before: datetime | None = None, tenant: int = 1) -> list[Row]:
         """Batches, newest first."""

@@ -76,7 +76,12 @@ class Queue:
             hint=self._hint,
         )
         self.batches = Batches(
-            pool, self._classes, queue_limit=queue_limit, retention_s=retention_s, patience_s=patience_s
+            pool,
+            self._classes,
+            self.dead,
+            queue_limit=queue_limit,
+            retention_s=retention_s,
+            patience_s=patience_s,
         )
 
     async def enqueue(self, job: NewJob) -> None:
