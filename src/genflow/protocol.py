@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
-from uuid import UUID, uuid5
+from uuid import UUID
 
 from genflow.errors import clean_text
 
@@ -403,64 +403,6 @@ def safe_extra_data(extra_data: Mapping[str, Any] | None) -> dict[str, Any]:
     if not isinstance(safe.get("preview_method", ""), str):
         del safe["preview_method"]
     return safe
-
-
-# --- outputs ---
-
-FOLDER_TYPES = ("output", "temp", "input")
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """One thing a node gave out: a file on the server, or (with `text`) a piece of text."""
-
-    node_id: str
-    key: str
-    index: int
-    filename: str = ""
-    subfolder: str = ""
-    folder_type: str = "output"
-    text: str | None = None
-
-
-_FLAG = "animated"
-"""Says of the files beside it that they move; ComfyUI itself counts it as no output."""
-
-
-def walk_outputs(outputs: Mapping[str, Any]) -> list[Output]:
-    """Everything in a history entry's `outputs`, whatever key it stands under: files, texts, and other values as JSON.
-
-    Videos stand under "images" and custom nodes bring keys of their own, so all keys are walked. An index is the place
-    among what is not null, for `/api/jobs/ID` leaves nulls out and `/history/ID` does not.
-    """
-    found: list[Output] = []
-    for node_id, by_key in outputs.items():
-        for key, items in by_key.items() if isinstance(by_key, dict) else ():
-            if key != _FLAG and isinstance(items, list):
-                told = (item for item in items if item is not None)
-                found += [_output(clean_text(node_id, 200), clean_text(key, 200), *each) for each in enumerate(told)]
-    return found
-
-
-def _output(node_id: str, key: str, index: int, item: Any) -> Output:
-    if isinstance(item, dict):
-        filename, subfolder, folder_type = item.get("filename"), item.get("subfolder") or "", item.get("type", "output")
-        if isinstance(filename, str) and filename and isinstance(subfolder, str) and folder_type in FOLDER_TYPES:
-            if item != _shown_as_3d(filename):
-                return Output(node_id, key, index, clean_text(filename, 1_000), clean_text(subfolder), folder_type)
-            item = filename
-    text = item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
-    return Output(node_id, key, index, text=clean_text(text, len(text)))
-
-
-def _shown_as_3d(text: str) -> dict[str, str]:
-    """What `/api/jobs/ID` makes of a text that ends as the name of a 3D file; there need not be such a file."""
-    return {"filename": text, "type": "output", "subfolder": "", "mediaType": "3d"}
-
-
-def output_id(job_id: UUID, node_id: str, key: str, index: int) -> UUID:
-    """The id of an output's asset: the same for every collector of the same job."""
-    return uuid5(job_id, json.dumps([node_id, key, index]))
 
 
 # --- whose graph is it (section 2) ---

@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestServer
 
 from genflow.comfy import Access, ComfyServer, ServerAnswered, ServerUnreachable, access, open_session
 from genflow.errors import GenflowError
-from genflow.protocol import Output
+from genflow.outputs import Output
 
 TLS = Path(__file__).parent / "data" / "tls"
 """A certificate for 127.0.0.1 that signed itself, and its key: of no use but here."""

@@ -29,7 +29,7 @@ from genflow.comfy import (
 )
 from genflow.comfy import events as module
 from genflow.comfy.events import parse_binary, parse_text
-from genflow.protocol import Output
+from genflow.outputs import Output
 from tests.unit import recorded
 from tests.unit.wire import Conversation, Double, client, double, peer
 

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from genflow.comfy import OutputGone, ServerAnswered, ServerUnreachable, Withheld
 from genflow.errors import GenflowError
-from genflow.protocol import Output
+from genflow.outputs import Output
 from tests.unit.wire import Conversation, Double, client, double, peer
 
 PNG = bytes(range(256)) * 4_000

@@ -24,7 +24,8 @@ from genflow.comfy import (
     ServerAnswered,
     ServerUnreachable,
 )
-from genflow.protocol import Known, PostReply, Reply, prompt_body, same_work, walk_outputs
+from genflow.outputs import walk_outputs
+from genflow.protocol import Known, PostReply, Reply, prompt_body, same_work
 from genflow.simulator import SimulatedServer, SimulatorOptions, running
 from tests.unit.wire import client
 

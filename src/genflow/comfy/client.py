@@ -21,7 +21,8 @@ from genflow.comfy.errors import ComfyError, OutputGone, ServerAnswered, ServerU
 from genflow.comfy.events import EventStream, open_stream
 from genflow.comfy.messages import Device
 from genflow.comfy.upload import multipart
-from genflow.protocol import Answer, HistoryEntry, Known, Output, PostReply, Reply, classify_post
+from genflow.outputs import Output
+from genflow.protocol import Answer, HistoryEntry, Known, PostReply, Reply, classify_post
 
 CALL_TIMEOUT_S = 5.0
 """For light calls. Never less than a second: after a prompt the server may stand still for 0.8 s."""

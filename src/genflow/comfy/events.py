@@ -21,7 +21,7 @@ import aiohttp
 from genflow.comfy.access import OPEN, Access
 from genflow.comfy.errors import ServerAnswered, ServerUnreachable
 from genflow.errors import clean_text
-from genflow.protocol import Output, walk_outputs
+from genflow.outputs import Output, walk_outputs
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 HEARTBEAT_S = 15.0

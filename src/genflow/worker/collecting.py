@@ -10,7 +10,8 @@ from genflow import failpoints
 from genflow.comfy import ComfyError, OutputGone, ServerUnreachable
 from genflow.errors import GenflowError
 from genflow.jobs import State
-from genflow.protocol import HistoryEntry, walk_outputs
+from genflow.outputs import walk_outputs
+from genflow.protocol import HistoryEntry
 from genflow.queue.records import StoredOutput, SubmitRecord
 from genflow.worker import files
 from genflow.worker.endings import Open

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from genflow import failpoints
 from genflow.errors import GenflowError
 from genflow.fleet import FleetServer
-from genflow.protocol import Output, output_id
+from genflow.outputs import Output, output_id
 from genflow.queue.records import InputFile, StoredOutput, Work, input_folder
 from genflow.worker.run import JobRun
 from genflow.worker.tools import Tools

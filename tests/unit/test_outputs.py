@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
-from genflow.protocol import Output, output_id, walk_outputs
+from genflow.outputs import TEXTS_PER_KEY, Output, output_id, walk_outputs
 from tests.unit import recorded
 
 
@@ -56,6 +57,36 @@ def test_a_type_that_is_not_told_is_output_as_for_view() -> None:
 )
 def test_what_names_no_file_is_a_text(item: Any, text: str) -> None:
     assert walk_outputs({"1": {"key": [item]}}) == [Output("1", "key", 0, text=text)]
+
+
+@pytest.mark.parametrize(
+    ("item", "where"),
+    [
+        ({"filename": "sub/a.png", "subfolder": ""}, ("sub", "a.png")),
+        ({"filename": "sub/a.png", "subfolder": "deep"}, ("deep/sub", "a.png")),
+        ({"filename": "a.png", "subfolder": None}, ("", "a.png")),
+        ({"filename": "../a.png"}, None),
+        ({"filename": "/srv/output/a.png"}, None),
+        ({"filename": "a.png", "subfolder": "../../x"}, None),
+        ({"filename": "a.png", "subfolder": "/srv"}, None),
+    ],
+    ids=str,
+)
+def test_a_file_is_asked_for_where_view_has_it_and_one_that_view_refuses_for_good_is_a_text(
+    item: dict[str, Any], where: tuple[str, str] | None
+) -> None:
+    [output] = walk_outputs({"1": {"images": [item]}})
+    if where is None:
+        assert output.text == json.dumps(item)
+    else:
+        assert (output.subfolder, output.filename, output.text) == (*where, None)
+
+
+def test_of_very_many_values_one_text_holds_all_and_files_stay_files() -> None:
+    file = {"filename": "a.png", "subfolder": "", "type": "output"}
+    few, many = walk_outputs({"1": {"key": [1] * TEXTS_PER_KEY}}), walk_outputs({"1": {"key": [file, *range(101)]}})
+    assert len(few) == TEXTS_PER_KEY
+    assert many == [Output("1", "key", 0, "a.png"), Output("1", "key", 1, text=json.dumps([*range(101)]))]
 
 
 def test_a_flag_beside_files_is_no_output_and_what_is_no_list_says_nothing() -> None:
