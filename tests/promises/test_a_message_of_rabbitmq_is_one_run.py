@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -14,9 +15,11 @@ import pytest
 from genflow.failures import Policy
 from genflow.intake.rabbit_broker import REASON_HEADER, publish
 from genflow.queue.records import NewJob
+from tests.support.postgres import TestServer
 from tests.support.rabbit import PASSWORD, Broker, running_broker
-from tests.support.service import LEASE_S, Process, Service, small_workflow, until
+from tests.support.service import LEASE_S, Process, Service, service, small_workflow, until
 
+LOAD = 1_000
 pytestmark = pytest.mark.xdist_group("rabbitmq")  # one broker for all
 
 
@@ -61,10 +64,11 @@ class Renders:
         self.takers.append(await self.genflow.worker(name, rabbitmq=self.broker.url, queue=self.name, **options))
         return self.takers[-1]
 
-    async def intake(self, *, failpoints: str = "", queue_limit: int) -> Process:
+    async def intake(self, *, failpoints: str = "", queue_limit: int = 10_000, prefetch: int = 1_000) -> Process:
         taker = await self.genflow.start(
             "intake", "intake", "--json", f"--rabbitmq={self.broker.url}", f"--queue={self.name}", f"--lease={LEASE_S}",
-            f"--queue-limit={queue_limit}", "--log-level=debug", env={"GENFLOW_FAILPOINTS": failpoints},
+            f"--queue-limit={queue_limit}", f"--prefetch={prefetch}", "--log-level=debug",
+            env={"GENFLOW_FAILPOINTS": failpoints},
         )  # fmt: skip
         self.takers.append(taker)
         return taker
@@ -99,13 +103,9 @@ class Renders:
 
         await until(over, f"{len(jobs)} jobs end")
 
-    async def some_ended(self, count: int) -> bool:
-        """Whether so many of the jobs of messages are terminal."""
-        [(ended,)] = await self.genflow.sql(
-            "select count(*) from genflow.jobs join genflow.job_specs on job_id = id"
-            " where state >= 10 and rabbit_queue is not null"
-        )
-        return bool(ended >= count)
+    async def recorded(self, count: int) -> bool:
+        """Whether so many jobs at least are in Postgres."""
+        return len(await self.states()) >= count
 
     async def ran_once(self, *jobs: UUID) -> None:
         books = [await self.genflow.book(job) for job in jobs]
@@ -126,6 +126,7 @@ async def test_good_ones_run_and_bad_ones_are_told_with_their_reason(genflow: Se
         await broker.put(renders.name, body, mine)
 
     await renders.ended(*(job.id for job in good + failing))
+    await until(lambda: worker.said("dead_letter_told"), "the failed job is told")
     await renders.is_empty()
     assert await renders.states() == {job.id: 10 for job in good} | {failing[0].id: 11}
     await renders.ran_once(*(job.id for job in good))
@@ -191,31 +192,49 @@ async def test_an_intake_dies_and_stops_at_the_limit_and_loses_nothing(genflow: 
     assert await renders.dead() == {}
 
 
-async def test_the_broker_is_away_at_the_start_loses_patience_and_is_killed(genflow: Service, broker: Broker) -> None:
-    renders = Renders(genflow, broker)
-    jobs = await renders.publish(new_jobs(3))
+@pytest.fixture
+async def another(test_server: TestServer, tmp_path: Path) -> AsyncIterator[Service]:
+    """A genflow with a database of its own."""
+    database = test_server.create()
+    (tmp_path / "another").mkdir()
+    async with service(database, tmp_path / "another") as running:
+        yield running
+    test_server.drop(database)
+
+
+async def test_the_broker_is_away_at_the_start_loses_patience_and_is_killed(
+    genflow: Service, another: Service, broker: Broker
+) -> None:
+    renders, many = Renders(genflow, broker), Renders(another, broker)
+    jobs, loads = await renders.publish(new_jobs(3)), await many.publish(new_jobs(LOAD))
     # One orderly restart after its declaration, without which a quorum queue may not outlive a kill.
     await asyncio.to_thread(broker.stop)
     [server] = await genflow.simulate()
     await genflow.api()
     worker = await renders.worker("worker", grace_s=0)
+    broker.consumer_timeout_s = 0.5
+    broker.start()
     await genflow.succeeded(await genflow.submit())
     await until(lambda: worker.said("broker_lost"), "the worker says that the broker is away")
-
-    broker.consumer_timeout_s = 0.5
     await server.knobs(hold=2)
-    broker.start()
     await asyncio.to_thread(broker.wait)
     await server.wait("held")
     await until(lambda: worker.log.read_text().count("timed out") >= 2, "the broker gives up waiting, twice")
 
+    intake = await many.intake(prefetch=10)
+    await until(lambda: many.recorded(1), "messages are on their way")
     await asyncio.to_thread(broker.kill)
-    await server.knobs(release=True)
-    await until(lambda: renders.some_ended(2), "running jobs end without the broker")
+    assert not await many.recorded(LOAD), "it was killed under load"
     broker.consumer_timeout_s = 1800.0
     broker.start()
+    await server.knobs(release=True)
+    await renders.ended(*jobs[:2])  # without the broker
     await asyncio.to_thread(broker.wait)
     await renders.ended(*jobs)
+    await until(lambda: many.recorded(LOAD), "every message becomes a job")
+    assert set(await many.states()) == set(loads)
+    assert intake.alive
+    await many.is_empty()
 
     await server.knobs(hold=2)
     [left] = await renders.publish(new_jobs(1))

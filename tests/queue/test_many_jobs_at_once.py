@@ -119,6 +119,14 @@ async def test_a_failed_job_of_a_broker_leaves_one_dead_letter_to_tell(bench: Be
     assert await bench.queue.settled([job.id]) == {job.id}
 
 
+async def test_a_canceled_job_of_a_broker_is_over_and_no_dead_letter(bench: Bench) -> None:
+    job = a_job()
+    await many(bench, job)
+    await bench.queue.cancel(job.id)
+    assert await bench.queue.settled([job.id]) == {job.id}
+    assert await bench.sweeps.claim_dead_letter("renders", lease_s=60) is None
+
+
 async def test_sweeps_that_end_a_job_leave_its_dead_letter_too(bench: Bench) -> None:
     server = await bench.server()
     job = NewJob(id=uuid4(), workflow="{}", body_hash=b"", policy=Policy(max_takeovers=0))

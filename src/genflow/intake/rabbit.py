@@ -33,8 +33,8 @@ BATCH = 500
 BATCH_BYTES = 8 * 1024 * 1024
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 2.0
-_SETTLE_S = 0.25
-_LETTERS_S = 0.5
+_SOONEST_LOOK_S, _LATEST_LOOK_S = 0.2, 1.0
+_LETTERS_S = 1.0
 _ROOM_S = 1.0
 _LAST_WORDS_S = 15.0
 """Seconds that a leaving process has to record, acknowledge, tell and give back what it took."""
@@ -88,7 +88,8 @@ class RabbitIntake:
         self._leaving.set()
         self._look.set()
         if self._task is not None:
-            await asyncio.wait({self._task}, timeout=_LAST_WORDS_S)
+            if self._session is not None:
+                await asyncio.wait({self._task}, timeout=_LAST_WORDS_S)
             await cut_off([self._task])
 
     # --- the connection ---
@@ -109,6 +110,7 @@ class RabbitIntake:
                 self._down = True
             except Exception:
                 log.exception("intake_failed", queue=self._name)
+                pause_s = _LONGEST_PAUSE_S
             await happens(self._leaving, pause_s * random.uniform(0.9, 1.1))  # noqa: S311 - spreads load
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
@@ -193,6 +195,7 @@ class RabbitIntake:
 
     async def _settle(self, session: Session) -> None:
         """Acknowledge the messages whose jobs are over, until this process leaves, and then once more."""
+        pause_s = _SOONEST_LOOK_S
         while True:
             last = self._leaving.is_set()
             if held := dict(self._held):
@@ -202,9 +205,12 @@ class RabbitIntake:
                     await session.ack(tag)
                     del self._held[tag]
                     log.debug("message_acknowledged", job=str(held[tag]))
+                    pause_s = _SOONEST_LOOK_S
             if last:
                 return
-            await happens(self._look, _SETTLE_S)
+            if await happens(self._look, pause_s):
+                pause_s = _SOONEST_LOOK_S
+            pause_s = min(1.5 * pause_s, _LATEST_LOOK_S)
             self._look.clear()
 
     async def _tell(self, session: Session) -> None:

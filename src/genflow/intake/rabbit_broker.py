@@ -68,7 +68,7 @@ def _broker(url: str) -> Iterator[None]:
         raise BrokerLost("the connection was closed") from None
     except Exception as error:
         told = str(error) or type(error).__name__
-        if password := URL(url).password:
+        for password in filter(None, (URL(url).password, URL(url).raw_password)):
             told = told.replace(password, "***")
         raise BrokerLost(clean_text(told, 300)) from None
 

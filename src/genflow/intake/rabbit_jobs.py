@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
@@ -25,6 +26,7 @@ log = structlog.get_logger()
 
 SCOPE = "rabbit"
 _AGAIN_S = 0.5
+_SMALL_BYTES = 64 * 1024
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -94,7 +96,7 @@ class Desk:
         object_info = await through_outages(self._queue.known_object_info)
         for message in batch:
             try:
-                told = read_message(message.body, message.message_id, max_workflow_bytes=self._max_workflow_bytes)
+                told = await self._told(message)
                 check_outputs(told.graph, object_info)
                 if told.assets:
                     await through_outages(check_assets, self._queue, told.assets)
@@ -103,6 +105,13 @@ class Desk:
             else:
                 offers.append((message, told))
         return offers
+
+    async def _told(self, message: AbstractIncomingMessage) -> MessageJob:
+        """What the message says; a large one is read beside the event loop, which renews a worker's leases."""
+        read = functools.partial(
+            read_message, message.body, message.message_id, max_workflow_bytes=self._max_workflow_bytes
+        )
+        return await asyncio.to_thread(read) if len(message.body) > _SMALL_BYTES else read()
 
     async def _record(
         self, offers: Sequence[tuple[AbstractIncomingMessage, MessageJob]]
