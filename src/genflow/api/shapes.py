@@ -154,7 +154,7 @@ def story(row: dict[str, Any]) -> dict[str, Any]:
         "state": State(row["state"]).name.lower(),
         "step": Step(row["step"]).name.lower(),
         "server": row["server"],
-        "worker": _id(row["worker_id"]),
+        "worker": id_text(row["worker_id"]),
         "token": row["token"],
         "attempts_spent": row["attempt"],
         "takeovers": row["takeovers"],
@@ -171,9 +171,9 @@ def story(row: dict[str, Any]) -> dict[str, Any]:
         "waits_because": row["waits_because"],
         "lease_until": time(row["lease_until"]) if State(row["state"]) is State.HELD else None,
         "error": job_error(row["error"]),
-        "requeued_from": _id(row["requeued_from"]),
+        "requeued_from": id_text(row["requeued_from"]),
         "root_id": str(row["root_id"]),
-        "requeued_as": _id(row["requeued_as"]),
+        "requeued_as": id_text(row["requeued_as"]),
         "seed": None if params is None else params["seed"],
         "parameters": params,
         "set_values": row["set_values"],
@@ -185,7 +185,8 @@ def story(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _id(value: UUID | None) -> str | None:
+def id_text(value: UUID | None) -> str | None:
+    """An id as the API writes it; null where there is none."""
     return None if value is None else str(value)
 
 

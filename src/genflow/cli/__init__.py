@@ -9,6 +9,7 @@ import typer
 
 from genflow.cli import serve
 from genflow.cli.batches import batches, enqueue, results
+from genflow.cli.dead import dead
 from genflow.cli.health import health
 from genflow.cli.jobs import jobs
 from genflow.cli.portrait import portrait
@@ -34,6 +35,7 @@ app.command()(enqueue)
 app.command()(results)
 app.add_typer(batches, name="batches")
 app.add_typer(jobs, name="jobs")
+app.add_typer(dead, name="dead")
 app.command()(health)
 app.command()(serve.migrate)
 app.command("settings")(serve.settings_command)

@@ -83,12 +83,17 @@ class Client:
         *,
         form: Callable[[], aiohttp.FormData] | None = None,
         data: bytes | None = None,
+        json: Any = None,
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """The JSON of the answer to a POST of a form or of bytes. Raises Refused or Unreachable."""
+        """The JSON of the answer to a POST of a form, of bytes or of JSON. Raises Refused or Unreachable."""
         body = data if form is None else form()
-        return await self._ask("POST", path, data=body, params=params, headers=headers)
+        return await self._ask("POST", path, data=body, json=json, params=params, headers=headers)
+
+    async def delete(self, path: str) -> Any:
+        """The JSON of the answer to a DELETE. Raises Refused or Unreachable."""
+        return await self._ask("DELETE", path)
 
     async def download(self, path: str, into: IO[bytes]) -> None:
         """Write the bytes at a path from the start of `into`. Raises Refused, or Unreachable also in the middle."""
