@@ -44,15 +44,30 @@ async def test_the_books_count_by_prompt_and_by_submit() -> None:
             status, _ = await wire.post(three_nodes("books/a"), prompt_id, extra_data=mark)
             assert status == 200
         await wire.happened("ended", prompt_id, count=3)
+        files = ["books/a_00001_.png", "books/a_00002_.png", "books/a_00003_.png"]
         assert await wire.book(prompt_id) == {
             "posts": 3,
             "executions": 3,
             "interruptions": 0,
-            "files": ["books/a_00001_.png", "books/a_00002_.png", "books/a_00003_.png"],
+            "files": files,
             "emptied": [],
             "deletions": 0,
-            "submits": {first: {"posts": 1, "executions": 1}, second: {"posts": 2, "executions": 2}},
+            "submits": {
+                first: {"posts": 1, "executions": 1, "interruptions": 0, "files": files[:1]},
+                second: {"posts": 2, "executions": 2, "interruptions": 0, "files": files[1:]},
+            },
         }
+
+
+async def test_an_interruption_counts_for_its_prompt_and_its_submit() -> None:
+    async with simulated(knobs={"hold": 2}) as (wire, _):
+        mark = {"genflow": {"submit": "one", "token": 1}}
+        prompt_id = await wire.queue(three_nodes(), extra_data=mark)
+        await wire.happened("held", prompt_id)
+        await wire.ask("POST", "/interrupt", json={"prompt_id": prompt_id})
+        await wire.happened("interrupted", prompt_id)
+        book = await wire.book(prompt_id)
+        assert (book["interruptions"], book["submits"]["one"]["interruptions"], book["files"]) == (1, 1, [])
 
 
 async def test_uploads_and_views_are_counted_and_a_view_belongs_to_its_prompt() -> None:

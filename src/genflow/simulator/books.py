@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 EVENTS = (
@@ -18,6 +18,16 @@ EVENTS = (
 """What `GET /simulator/wait` can wait for."""
 
 LOG_LIMIT = 100_000
+
+
+@dataclass
+class Submit:
+    """What happened to one submit of a prompt id."""
+
+    posts: int = 0
+    executions: int = 0
+    interruptions: int = 0
+    files: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -32,7 +42,7 @@ class Page:
     """Which of the files were emptied by an upload of no bytes."""
     deletions: int = 0
     """How often its entry was deleted from the history."""
-    submits: dict[str, dict[str, int]] = field(default_factory=dict)
+    submits: dict[str, Submit] = field(default_factory=dict)
     events: Counter[str] = field(default_factory=Counter)
 
     def shown(self) -> dict[str, Any]:
@@ -44,7 +54,7 @@ class Page:
             "files": list(self.files),
             "emptied": list(self.emptied),
             "deletions": self.deletions,
-            "submits": {uuid: dict(counts) for uuid, counts in self.submits.items()},
+            "submits": {uuid: asdict(submit) for uuid, submit in self.submits.items()},
         }
 
 
@@ -79,6 +89,11 @@ class Books:
     def _open(self, prompt_id: str) -> Page:
         return self._pages.setdefault(prompt_id, Page())
 
+    def _counted(self, prompt_id: str, submit: str | None) -> list[Page | Submit]:
+        """Where something counts: the prompt id's page, and the part of it that is this submit's."""
+        page = self._open(prompt_id)
+        return [page] if submit is None else [page, page.submits.setdefault(submit, Submit())]
+
     def note(self, event: str, prompt_id: str | None = None) -> None:
         """Count an event and wake those who wait."""
         self._totals[event] += 1
@@ -91,28 +106,25 @@ class Books:
 
     def posted(self, prompt_id: str, submit: str | None) -> None:
         """A prompt was queued."""
-        page = self._open(prompt_id)
-        page.posts += 1
-        if submit is not None:
-            page.submits.setdefault(submit, {"posts": 0, "executions": 0})["posts"] += 1
+        for each in self._counted(prompt_id, submit):
+            each.posts += 1
         self.note("posted", prompt_id)
 
     def started(self, prompt_id: str, submit: str | None) -> list[Any]:
         """An execution begins. Returns its line of the log, to be handed to `ended`."""
-        page = self._open(prompt_id)
-        page.executions += 1
-        if submit is not None:
-            page.submits.setdefault(submit, {"posts": 0, "executions": 0})["executions"] += 1
+        for each in self._counted(prompt_id, submit):
+            each.executions += 1
         line = [prompt_id, time.time() * 1000, None]
         self._log.append(line)
         self.note("running", prompt_id)
         return line
 
-    def ended(self, line: list[Any], *, interrupted: bool) -> None:
+    def ended(self, line: list[Any], submit: str | None, *, interrupted: bool) -> None:
         """An execution ended, whatever its outcome."""
         line[2] = time.time() * 1000
         if interrupted:
-            self._open(line[0]).interruptions += 1
+            for each in self._counted(line[0], submit):
+                each.interruptions += 1
             self.note("interrupted", line[0])
         self.note("ended", line[0])
 
@@ -120,9 +132,10 @@ class Books:
         """An execution was cut off by the end of its server; it did not end by itself."""
         line[2] = time.time() * 1000
 
-    def wrote(self, prompt_id: str, kind: str, subfolder: str, name: str) -> None:
+    def wrote(self, prompt_id: str, submit: str | None, kind: str, subfolder: str, name: str) -> None:
         """A file was written."""
-        self._open(prompt_id).files.append(_path(subfolder, name))
+        for each in self._counted(prompt_id, submit):
+            each.files.append(_path(subfolder, name))
         self._owners[(kind, subfolder, name)] = prompt_id
 
     def emptied(self, kind: str, subfolder: str, name: str, agent: str) -> None:

@@ -96,7 +96,7 @@ class Run:
         return info if isinstance(info, dict) else {}
 
     def _wrote(self, kind: str, subfolder: str, name: str) -> None:
-        self.bench.books.wrote(self.item.prompt_id, kind, subfolder, name)
+        self.bench.books.wrote(self.item.prompt_id, self.item.submit, kind, subfolder, name)
 
     @property
     def entry(self) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class Worker:
             bench.books.killed(line)
             raise
         self._prompts.done(item, run.entry)
-        bench.books.ended(line, interrupted=run.interrupted)
+        bench.books.ended(line, item.submit, interrupted=run.interrupted)
         self.queue_updated()
         if run.client_id is not None:
             bench.sockets.send("executing", {"node": None, "prompt_id": item.prompt_id}, run.client_id)
