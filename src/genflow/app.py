@@ -284,16 +284,21 @@ async def _leave_the_list(pool: Pool, worker_id: UUID) -> None:
         log.warning("left_without_a_word", worker=str(worker_id))
 
 
-async def until_stopped(second: Callable[[], None]) -> asyncio.Event:
-    """An event that SIGTERM or Ctrl-C sets; a second signal calls `second`, which ends the process at once."""
+async def until_stopped(second: Callable[[], None], *, grace_s: float | None = None) -> asyncio.Event:
+    """An event that SIGTERM or Ctrl-C sets; a second signal calls `second`, which ends the process at once.
+
+    `grace_s` is what running jobs get, in seconds, for a process that has some; it is told then.
+    """
     stopped = asyncio.Event()
 
-    def on_signal() -> None:
+    def on_signal(number: signal.Signals) -> None:
         if stopped.is_set():
             second()
+        elif grace_s is not None:
+            log.info(f"{number.name}: no new jobs, {grace_s:g} s for the running ones")
         stopped.set()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
+        loop.add_signal_handler(number, on_signal, number)
     return stopped

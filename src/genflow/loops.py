@@ -80,5 +80,5 @@ class Loop:
             try:
                 await self._work()
             except Exception:
-                log.exception("loop_failed", loop=self._name)
+                log.exception("loop_failed", loop=self._name, next="genflow status")
             await happens(self._woken, self._interval_s * random.uniform(0.9, 1.1))  # noqa: S311 - spreads load

@@ -139,6 +139,13 @@ def _choices(node: Any) -> Iterator[tuple[str, frozenset[str]]]:
                 yield name, frozenset(option for option in options if isinstance(option, str))
 
 
+def named_choices(inputs: Mapping[str, Any], node: Any) -> Iterator[tuple[str, str]]:
+    """The inputs that are choices out of a list in this node's description, each with the text that is chosen."""
+    for name, _ in _choices(node):
+        if isinstance(value := inputs.get(name), str):
+            yield name, value
+
+
 def _options(spec: Any) -> list[Any] | None:
     """The list behind a combo in the old form `[[…], {…}]` or the new one `["COMBO", {"options": […]}]`."""
     if not isinstance(spec, list) or not spec:

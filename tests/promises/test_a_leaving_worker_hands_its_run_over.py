@@ -42,6 +42,7 @@ async def test_what_runs_gets_its_grace_and_nothing_new_is_begun(genflow: Servic
     running = await genflow.submit()
     await sim.wait("held", running)
     await _sees_its_end(genflow, leaving)
+    assert leaving.said("SIGTERM: no new jobs, 60 s for the running ones")
     late = await genflow.submit(small_workflow(color=1))
     await sim.knobs(release=True)
     assert await leaving.died() == 0

@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pytest
 
+from genflow.errors import GenflowError
 from genflow.failures import Policy, failure
 from genflow.jobs import State, Status, SubmitState
 from genflow.queue import SlotTaken, StartByPassed
@@ -233,9 +234,9 @@ async def test_a_server_unseen_for_too_long_gives_up_its_jobs_by_rule(bench: Ben
     await ledger.release(hold)
     seen = "update genflow.servers set last_seen_at = genflow.clock() - %s * interval '1 s' where id = %s returning 1"
     await bench.rows(seen, 50, server)
-    assert await bench.sweeps.give_up_unseen(unseen_s=60.0) == 0
+    assert await bench.sweeps.give_up_lost(unseen_s=60.0) == 0
     await bench.rows(seen, 70, server)
-    assert await bench.sweeps.give_up_unseen(unseen_s=60.0) == 1
+    assert await bench.sweeps.give_up_lost(unseen_s=60.0) == 1
     row = await bench.row(job)
     assert (row["state"], row["server_id"], row["resubmits"], row["attempt"]) == (State.QUEUED, None, 1, 0)
     [again] = await bench.claim("w2", other)
@@ -243,6 +244,47 @@ async def test_a_server_unseen_for_too_long_gives_up_its_jobs_by_rule(bench: Ben
     chore = await bench.sweeps.claim_chore([server], lease_s=60)
     assert chore is not None
     assert chore.submit == submit, "stopped there should it come back"
+
+
+async def test_a_forgotten_server_gives_up_its_jobs_and_is_ready_when_it_is_back(bench: Bench) -> None:
+    server, other = await bench.server("a", slots=4), await bench.server("b")
+    running, collecting = await bench.enqueue(), await bench.enqueue()
+    ledger = await bench.worker("w1")
+    for hold in await bench.claim("w1", server, limit=2, slots=4):
+        intent = await ledger.intent(hold, submit=uuid4(), server_id=server, boot=None, slots=4)
+        await ledger.receipt(hold, intent.no, number=1.0, client_id=None)
+        if hold.job_id == collecting:
+            await ledger.run_ended(hold, intent.no, ENTRY)
+        await ledger.release(hold)
+    await bench.rows(
+        "insert into genflow.worker_servers select id, %s, 'http://a', true, genflow.clock() from genflow.workers"
+        " returning 1",
+        server,
+    )
+    servers = bench.queue.servers
+    with pytest.raises(GenflowError, match="seen healthy a moment ago"):
+        await servers.forget("a")
+    with pytest.raises(GenflowError, match="no server c; known servers: a, b"):
+        await servers.forget("c")
+    assert (await bench.row(running))["server_id"] == server
+    assert await servers.forget("a", seen=True) == 2
+    assert [row["name"] for row in await servers.listed()] == ["b"]
+    for job in (running, collecting):
+        row = await bench.row(job)
+        assert (row["state"], row["server_id"], row["resubmits"]) == (State.QUEUED, None, 1)
+    again = await bench.claim("w1", other, limit=2)
+    assert {hold.job_id for hold in again} == {running, collecting}
+    for hold in again:
+        await ledger.intent(hold, submit=uuid4(), server_id=other, boot=None, slots=2)
+    assert await bench.server("a", slots=4) == server
+    assert [(row["name"], row["state"]) for row in await servers.listed()] == [("a", 1), ("b", 1)]
+    later = await bench.enqueue()
+    assert await bench.claim("w1", server) == [], "what was given up there is stopped first"
+    chore = await bench.sweeps.claim_chore([server], lease_s=60)
+    assert chore is not None
+    assert chore.job_id == running
+    await bench.sweeps.end_chore(chore)
+    assert [hold.job_id for hold in await bench.claim("w1", server)] == [later]
 
 
 async def test_an_earlier_run_is_written_down_before_its_entry_is_deleted(bench: Bench) -> None:

@@ -136,3 +136,24 @@ def test_make_help_names_every_command() -> None:
     assert sorted(listed) == sorted(phony[1].split())
     contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     assert [name for name in listed if name not in ("help", "install") and f"`make {name}" not in contributing] == []
+
+
+def test_every_logged_error_ends_with_the_command_to_type() -> None:
+    """Whoever reads it at three in the morning needs no page to go on."""
+    calls = [
+        (path, node)
+        for path in repository_files(".py")
+        if path.is_relative_to(ROOT / "src")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("error", "exception", "critical")
+        and ast.unparse(node.func.value) in ("log", "self._log")
+    ]
+    assert len(calls) >= 10, "the search through the sources is broken"
+    without = [
+        f"{relative(path)}:{node.lineno}"
+        for path, node in calls
+        if not node.keywords or node.keywords[-1].arg != "next"
+    ]
+    assert without == []

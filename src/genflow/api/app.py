@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from fastapi import Depends, FastAPI, Request
 
 from genflow import __version__
-from genflow.api import assets, batches, dead, health, jobs, portraits, story
+from genflow.api import assets, batches, dead, health, jobs, portraits, servers, story
 from genflow.api.context import Context
 from genflow.api.errors import handle_errors
 from genflow.errors import GenflowError, clean_text
@@ -30,7 +30,7 @@ def create_app(queue: Queue, store: Store, settings: Settings, pool: Pool) -> Fa
         dependencies=[Depends(_refuse_foreign_pages(settings.public_url))],
     )
     handle_errors(app)
-    for room in (jobs, assets, portraits, story, batches, dead):
+    for room in (jobs, assets, portraits, story, dead, batches, servers):
         app.include_router(room.routes(context))
     app.include_router(health.routes(health.checks(pool, store)))
     return app

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
 from genflow.api.bodies import bounded
-from genflow.api.context import Context, uuid_of
+from genflow.api.context import Context, flag_of, uuid_of
 from genflow.api.errors import invalid_request, not_found
 from genflow.api.shapes import time
 from genflow.api.story import page_limit
@@ -51,7 +51,7 @@ def routes(context: Context) -> APIRouter:
             jobs,
             policy=context.settings.policy(),
             max_workflow_bytes=context.settings.max_workflow_bytes,
-            retry_failed=_flag(query.get("retry_failed")),
+            retry_failed=flag_of("retry_failed", query.get("retry_failed")),
         )
         made = await shown(batch)
         made.status_code = 201
@@ -162,13 +162,6 @@ def _name(given: str | None) -> str:
         message = f"name must be 1 to {NAME_CHARACTERS} printable characters."
         raise invalid_request(message, field="name", got=clean_text(given, 80))
     return given
-
-
-def _flag(given: str | None) -> bool:
-    if given not in (None, "true", "false"):
-        message = "retry_failed must be true or false."
-        raise invalid_request(message, field="retry_failed", got=clean_text(given, 80))
-    return given == "true"
 
 
 def _instant(given: str | None) -> datetime | None:

@@ -44,6 +44,13 @@ def uuid_of(what: str, given: str) -> UUID:
     return UUID(given)
 
 
+def flag_of(name: str, given: str | None) -> bool:
+    """A truth value of the query. GenflowError 400 `invalid_request` for anything but true and false."""
+    if given not in (None, "true", "false"):
+        raise invalid_request(f"{name} must be true or false.", field=name, got=clean_text(given, 80))
+    return given == "true"
+
+
 def idempotency_key(request: Request) -> str | None:
     """The Idempotency-Key, or None.
 

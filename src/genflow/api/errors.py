@@ -130,7 +130,9 @@ class RequestGuard:
             except ClientDisconnect:
                 log.debug("client_left", path=scope["path"])
             except Exception as error:
-                log.error("request_failed", method=scope["method"], path=scope["path"], exc_info=error)
+                log.error(
+                    "request_failed", method=scope["method"], path=scope["path"], exc_info=error, next="genflow health"
+                )
                 if started:
                     # Half an answer is out: only a broken connection still says that it is not whole.
                     raise

@@ -9,11 +9,13 @@ import typer
 
 from genflow.cli import serve
 from genflow.cli.batches import batches, enqueue, results
+from genflow.cli.check import check
 from genflow.cli.dead import dead
 from genflow.cli.health import health
 from genflow.cli.jobs import jobs
 from genflow.cli.portrait import portrait
 from genflow.cli.run import run
+from genflow.cli.servers import servers, status, workers
 from genflow.cli.simulate import simulate
 
 app = typer.Typer(
@@ -36,6 +38,10 @@ app.command()(results)
 app.add_typer(batches, name="batches")
 app.add_typer(jobs, name="jobs")
 app.add_typer(dead, name="dead")
+app.add_typer(servers, name="servers")
+app.command()(workers)
+app.command()(status)
+app.command()(check)
 app.command()(health)
 app.command()(serve.migrate)
 app.command("settings")(serve.settings_command)

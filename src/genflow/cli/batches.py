@@ -213,6 +213,16 @@ def resume(batch: BatchId, as_json: AsJson = False) -> None:
     _act(batch, "resume", as_json)
 
 
+@batches.command()
+def retry(batch: BatchId, as_json: AsJson = False) -> None:
+    """Make a new job of each dead letter of a batch. The dead letters stay, marked."""
+    from genflow.cli.dead import change
+    from genflow.cli.talk import run_client
+
+    body = {"dry_run": False, "again": False}
+    run_client(change("requeue", [], {"batch": batch}, False, body, as_json), as_json=as_json)
+
+
 def _act(batch: str, verb: str | None, as_json: bool) -> None:
     from genflow.cli.talk import run_client
 

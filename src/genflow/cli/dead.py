@@ -156,7 +156,7 @@ def requeue(
 
     wanted = _wanted(since, until, klass, code, node, server, batch, reason, requeued)
     body = {"dry_run": dry_run, "again": again}
-    run_client(_change("requeue", dead_ids or [], wanted, every, body, as_json, sets or []), as_json=as_json)
+    run_client(change("requeue", dead_ids or [], wanted, every, body, as_json, sets or []), as_json=as_json)
 
 
 @dead.command()
@@ -179,10 +179,10 @@ def purge(
     from genflow.cli.talk import run_client
 
     wanted = _wanted(since, until, klass, code, node, server, batch, reason, requeued)
-    run_client(_change("purge", dead_ids or [], wanted, every, {"dry_run": dry_run}, as_json), as_json=as_json)
+    run_client(change("purge", dead_ids or [], wanted, every, {"dry_run": dry_run}, as_json), as_json=as_json)
 
 
-async def _change(
+async def change(
     verb: str,
     ids: list[str],
     wanted: dict[str, Any],
@@ -191,6 +191,7 @@ async def _change(
     as_json: bool,
     sets: Sequence[str] = (),
 ) -> Exit:
+    """Requeue or purge: these, or all that are wanted; the exit status."""
     from genflow.cli.client import Refused, connect
     from genflow.cli.talk import note, print_json
 

@@ -72,7 +72,7 @@ async def _worker(settings: Settings, as_json: bool) -> None:
     from genflow import app
 
     app.prepare(settings)
-    stopped = await app.until_stopped(_end_at_once)
+    stopped = await app.until_stopped(_end_at_once, grace_s=settings.grace_s)
     async with app.open_database(settings) as conninfo, app.run_worker(settings, conninfo) as (worker_id, page):
         say(
             as_json, f"genflow worker {worker_id}, health on {page}", ready=page, worker=str(worker_id),
@@ -115,7 +115,7 @@ async def _up(settings: Settings, simulate: int, as_json: bool) -> None:
     from genflow.simulator import SimulatorOptions, running
 
     app.prepare(settings)
-    stopped = await app.until_stopped(_end_at_once)
+    stopped = await app.until_stopped(_end_at_once, grace_s=settings.grace_s)
     async with AsyncExitStack() as stack:
         gpus = dict(settings.gpu)
         if simulate:

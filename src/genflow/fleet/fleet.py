@@ -161,7 +161,7 @@ class Fleet:
 
     async def quarantine(self, server: FleetServer, reason: str) -> None:
         """Keep new work from it, in the whole fleet, until a new boot or for the set time."""
-        log.warning("server_quarantined", server=server.name, reason=reason)
+        log.warning("server_quarantined", server=server.name, reason=reason, next="genflow servers list")
         await self._registry.quarantine(server.id, reason, seconds=self._quarantine_s)
         server.standing = Standing(ServerState.QUARANTINED, reason)  # now, not only once a probe has read it back
         self._probe_now[server.id].set()
@@ -176,7 +176,7 @@ class Fleet:
             try:
                 await self._probe(server)
             except Exception:
-                log.exception("probe_failed", server=server.name)
+                log.exception("probe_failed", server=server.name, next="genflow servers list")
 
     async def _probe(self, server: FleetServer) -> None:
         told, was_healthy, was_new = self._told[server.id], server.healthy, server.takes_new
@@ -232,10 +232,11 @@ class Fleet:
     def _down(self, server: FleetServer, why: str) -> None:
         told = self._told[server.id]
         server.healthy = False
+        server.why = why
         server.breaker.trouble(boottime())
         if told.up is not False:
             told.up = False
-            log.warning("server_down", server=server.name, why=why)
+            log.warning("server_down", server=server.name, why=why, next="genflow servers list")
 
     def _tell_room(self) -> None:
         """Say once that there is no server for new work, and once that there is one again."""
@@ -244,10 +245,17 @@ class Fleet:
             return
         self._room = found
         if found is Room.NO_SERVER:
-            log.warning("no_healthy_server", servers=len(self.servers), looking_again_s=self._no_server_s)
+            log.warning(
+                "no_healthy_server",
+                servers=len(self.servers),
+                looking_again_s=self._no_server_s,
+                next="genflow servers list",
+            )
         elif found is Room.ALL_FULL:
             strangers = tuple((server.given, server.strangers) for server in self.servers if server.takes_new)
-            log.warning("all_servers_full", max_queue=self._max_queue, prompts_of_others=strangers)
+            log.warning(
+                "all_servers_full", max_queue=self._max_queue, prompts_of_others=strangers, next="genflow servers list"
+            )
         else:
             log.info("servers_take_work_again")
 

@@ -25,6 +25,8 @@ class FleetServer:
     breaker: Breaker
     healthy: bool = False
     """Whether the last probe was answered, and no call since then found it away."""
+    why: str = "not probed yet"
+    """Why it is not healthy, as last seen."""
     boot: UUID | None = None
     standing: Standing = field(default_factory=lambda: Standing(ServerState.READY, None))
     ours: set[UUID] = field(default_factory=set)

@@ -109,7 +109,7 @@ class RabbitIntake:
                     log.warning("broker_lost", broker=place_of(self._url), why=str(error), then="tries again")
                 self._down = True
             except Exception:
-                log.exception("intake_failed", queue=self._name)
+                log.exception("intake_failed", queue=self._name, next="genflow status")
                 pause_s = _LONGEST_PAUSE_S
             await happens(self._leaving, pause_s * random.uniform(0.9, 1.1))  # noqa: S311 - spreads load
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

@@ -154,7 +154,9 @@ class EmbeddedPostgres:
                         if not self._settled.is_set():
                             raise
                         failures += 1
-                        log.error("embedded_postgres_failed", reason=str(error), failures=failures)
+                        log.error(
+                            "embedded_postgres_failed", reason=str(error), failures=failures, next="genflow health"
+                        )
                     finally:
                         self._owns = False
                 if failures > 1:
@@ -227,7 +229,7 @@ class EmbeddedPostgres:
             _bound_log(place.log)
         if not ready:
             raise unavailable(f"PostgreSQL did not start (exit {server.returncode}): {_tail(place.log)}")
-        log.error("embedded_postgres_died", exit=server.returncode, pid=server.pid)
+        log.error("embedded_postgres_died", exit=server.returncode, pid=server.pid, next="genflow health")
 
     def _choose_binaries(self, place: Place) -> Binaries:
         found, reasons = ([self._binaries], []) if self._binaries else find_binaries()

@@ -112,7 +112,7 @@ class _Persistence:
 
     async def __call__(self, pool: AsyncConnectionPool[Any]) -> None:
         if self._trying is None or self._trying.done():
-            log.error("database_unreachable", pool=pool.name)
+            log.error("database_unreachable", pool=pool.name, next="genflow health")
             self._trying = asyncio.create_task(self._try(pool))
 
     async def _try(self, pool: AsyncConnectionPool[Any]) -> None:

@@ -19,6 +19,7 @@ from genflow.queue.classes import Classes
 from genflow.queue.dead import DeadLetters
 from genflow.queue.many import Arrival, Fate, enqueue_many
 from genflow.queue.records import AssetRecord, JobView, NewJob, view_of
+from genflow.queue.servers import Servers
 from genflow.queue.statements import statement
 from genflow.queue.writer import OUTAGE, DirectWriter, Row
 
@@ -67,6 +68,7 @@ class Queue:
         self._limit = queue_limit
         self._retention_s = retention_s
         self._classes = Classes(self._writer)
+        self.servers = Servers(self._writer)
         self.dead = DeadLetters(
             self._writer,
             self._classes,

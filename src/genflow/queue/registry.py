@@ -8,7 +8,7 @@ from enum import IntEnum
 from uuid import UUID
 
 from genflow.errors import GenflowError
-from genflow.queue.writer import Row, Writer
+from genflow.queue.writer import Writer
 
 
 class ServerState(IntEnum):
@@ -17,6 +17,7 @@ class ServerState(IntEnum):
     READY = 1
     QUARANTINED = 2
     DRAINING = 3
+    FORGOTTEN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,3 @@ class Registry:
     async def save_object_info(self, hash: bytes, body: str) -> None:
         """Keep a server's own description of its nodes."""
         await self._writer.write("save_object_info", {"hash": hash, "body": body})
-
-    async def servers(self) -> list[Row]:
-        """The fleet, by name."""
-        return await self._writer.write("server_list", {})

@@ -82,9 +82,9 @@ class Sweeps:
             log.warning("output_unavailable", job=str(row["id"]))
         return len(rows)
 
-    async def give_up_unseen(self, *, unseen_s: float) -> int:
-        """By rule, free the jobs of servers that nobody saw for `unseen_s` seconds; how many."""
-        rows = await self._writer.write("give_up_unseen", {"unseen_s": unseen_s, "limit": BATCH})
+    async def give_up_lost(self, *, unseen_s: float | None) -> int:
+        """Free the jobs of forgotten servers, and by rule those of servers unseen for `unseen_s` seconds; how many."""
+        rows = await self._writer.write("give_up_lost", {"unseen_s": unseen_s, "limit": BATCH})
         for row in rows:
             log.warning("server_given_up", job=str(row["id"]))
         return len(rows)
@@ -126,7 +126,7 @@ class Sweeps:
         """A submit that was given up did run: mark it, and count a doubled run where another ran too."""
         rows = await self._writer.write("count_doubled", {"job": job_id, "submit": submit})
         if rows:
-            log.error("doubled_run", job=str(job_id), doubled=rows[0]["doubled"])
+            log.error("doubled_run", job=str(job_id), doubled=rows[0]["doubled"], next=f"genflow jobs show {job_id}")
 
 
 def _fence(chore: Chore | DeadLetter) -> dict[str, Any]:

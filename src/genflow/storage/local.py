@@ -98,7 +98,7 @@ class LocalStore:
                 at += len(chunk)
                 last = at >= stop or not chunk
                 if last and check is not None and check.digest() != hash:
-                    log.error("blob_damaged", root=str(self._root), hash=hash.hex())
+                    log.error("blob_damaged", root=str(self._root), hash=hash.hex(), next="genflow health")
                     raise BlobDamaged(hash)
                 if chunk:
                     yield chunk
@@ -196,7 +196,9 @@ class LocalStore:
         try:
             return future.result()
         except OSError as error:
-            log.error("storage_unavailable", root=str(self._root), doing=what, reason=str(error))
+            log.error(
+                "storage_unavailable", root=str(self._root), doing=what, reason=str(error), next=f"df -h {self._root}"
+            )
             raise storage_unavailable(what, error) from error
 
 

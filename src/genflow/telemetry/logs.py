@@ -11,7 +11,9 @@ import structlog
 def configure_logs(level: str = "info", *, as_json: bool = False) -> None:
     """Send the log to stderr from `level` on (debug, info, warning, error)."""
     renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        structlog.processors.JSONRenderer()
+        if as_json
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), sort_keys=False)
     )
     structlog.configure(
         processors=[

@@ -61,9 +61,7 @@ class WorkerUpkeep(ApiUpkeep):
         ]
 
     async def _rescue(self) -> None:
-        freed = await self._sweeps.rescue()
-        if self._server_lost_after_s is not None:
-            freed += await self._sweeps.give_up_unseen(unseen_s=self._server_lost_after_s)
+        freed = await self._sweeps.rescue() + await self._sweeps.give_up_lost(unseen_s=self._server_lost_after_s)
         if freed:
             await self._sweeps.announce()
         await self._sweeps.late_chores()

@@ -84,6 +84,7 @@ class Endings:
             code=decision.failure.code,
             then=decision.then.value,
             delay_s=round(decision.delay_s, 2),
+            next=f"genflow {'dead' if decision.then is Then.DEAD else 'jobs'} show {self._run.hold.job_id}",
         )
         await self.end(
             submit,
@@ -100,7 +101,7 @@ class Endings:
 
     async def refuse(self, told: Failure) -> NoReturn:
         """The job can't be run as it is, and nothing of it was submitted: a dead letter, and no attempt spent."""
-        self._log.warning("refused", code=told.code)
+        self._log.warning("refused", code=told.code, next=f"genflow dead show {self._run.hold.job_id}")
         ended = await self._tools.ledger.end_attempt(
             self._run.hold, state=State.FAILED, no=None, failure=told, spend=False
         )

@@ -12,14 +12,14 @@ from genflow.fleet import Fleet
 
 @asynccontextmanager
 async def health_page(fleet: Fleet, *, host: str, port: int) -> AsyncIterator[str]:
-    """Serve `/healthz` and `/readyz` (200 with at least one healthy server, else 503); its address."""
+    """Serve `/healthz` and `/readyz` (200 with a healthy server, else 503 with each one's reason); its address."""
 
     async def healthz(_: web.Request) -> web.Response:
         return web.json_response({"status": "ok"})
 
     async def readyz(_: web.Request) -> web.Response:
-        servers = {server.name: server.healthy for server in fleet.servers}
-        ready = any(servers.values())
+        servers = {server.name: "healthy" if server.healthy else server.why for server in fleet.servers}
+        ready = any(server.healthy for server in fleet.servers)
         return web.json_response(
             {"status": "ok" if ready else "unavailable", "servers": servers}, status=200 if ready else 503
         )

@@ -94,4 +94,4 @@ class LiveProgress:
             try:
                 await self._ledger.live_progress({job: progress.snapshot() for job, progress in news.items()})
             except Exception:
-                log.exception("live_progress_not_written")
+                log.exception("live_progress_not_written", next="genflow health")

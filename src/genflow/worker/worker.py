@@ -181,7 +181,7 @@ class Worker:
             await Attempt(self._tools, run, claim, server).carry_on()
         except Exception:
             # Nothing is known of its state: the lease runs out, and the next holder starts from the last checkpoint.
-            log.exception("attempt_broke", job=str(job_id), server=server.name)
+            log.exception("attempt_broke", job=str(job_id), server=server.name, next=f"genflow jobs show {job_id}")
         finally:
             if self._runs.get(job_id) is run:
                 del self._runs[job_id]

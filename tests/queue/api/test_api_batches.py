@@ -124,6 +124,11 @@ async def test_what_comes_of_each_row_can_be_read_meanwhile(api: Client, bench: 
     assert (dead["status"], dead["reason"]) == ("failed", "execution_error, node 2 (X): bad")
     assert (waits["status"], waits["files"], waits["job_s"]) == ("queued", "", "")
 
+    retried = await Terminal(tmp_path, api.url).run("batches", "retry", batch, "--json")
+    assert ([each["requeued_from"] for each in retried.json["requeued"]], retried.status) == ([str(jobs[1])], 0)
+    shown = (await api.get(f"{PATH}/{batch}")).json
+    assert [shown[name] for name in ("rows", "succeeded", "failed", "queued")] == [3, 1, 0, 2]
+
 
 async def test_a_paused_batch_is_claimed_from_no_more_until_it_goes_on(api: Client, bench: Bench) -> None:
     server = await bench.server(slots=64)

@@ -1,12 +1,13 @@
--- By rule (server_lost_after) a server that nobody saw for so long is taken as lost: its open submits are abandoned, their
--- jobs go to any server, counted as resubmits, and a chore stops the old prompt should the server come back.
+-- A server that a person had forgotten, or by rule (server_lost_after) one that nobody saw for so long, is taken as lost:
+-- its open submits are abandoned, their jobs go to any server, counted as resubmits, and a chore stops the old prompt
+-- should the server come back. Results that waited there to be collected are made anew where it was forgotten.
 -- Locks: the freed rows, skipping those at work. Index: jobs_bound, submits_one_open.
 with stranded as materialized (
     select j.id
     from genflow.jobs as j
     join genflow.servers as v on v.id = j.server_id
-    where j.state in (1, 2) and j.server_id is not null and j.step < 3 and j.cancel_at is null
-      and v.last_seen_at < genflow.clock() - %(unseen_s)s * interval '1 s'
+    where j.state in (1, 2) and j.server_id is not null and j.cancel_at is null
+      and (v.state = 4 or (j.step < 3 and v.last_seen_at < genflow.clock() - %(unseen_s)s::float8 * interval '1 s'))
     order by j.id
     limit %(limit)s
     for update of j skip locked
@@ -18,7 +19,7 @@ with stranded as materialized (
     returning u.job_id, u.no, u.uuid, u.server_id, u.attempt
 ), judged as (
     update genflow.attempts as a
-    set ended_at = genflow.clock(), outcome = 'given_back', reason = 'its server was not seen for too long'
+    set ended_at = genflow.clock(), outcome = 'given_back', reason = 'its server is lost'
     from abandoned
     where a.job_id = abandoned.job_id and a.no = abandoned.attempt
 ), chore as (

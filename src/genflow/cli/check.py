@@ -1,0 +1,104 @@
+"""`genflow check`: what these servers lack for the portrait, or for a workflow of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
+
+import typer
+
+from genflow.cli.exits import Exit, Misuse
+from genflow.cli.options import with_settings
+from genflow.settings import Settings
+
+if TYPE_CHECKING:
+    from genflow.comfy import ComfyServer
+    from genflow.fleet.checkup import Lack
+
+_NOTE = "InsightFace's own files (models/insightface/models/buffalo_l) can't be seen from outside."
+
+
+@with_settings(("gpu",))
+def check(
+    settings: Settings,
+    *,
+    workflow: Annotated[
+        Path | None, typer.Argument(help="An API workflow; none = the FaceID portrait.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say which nodes, models and files each server lacks, and where each belongs.
+
+    Exit status 0 when every server has all, 1 when one lacks something or is away.
+    """
+    from genflow.cli.talk import run_client
+
+    if not settings.gpu:
+        raise typer.BadParameter("name a server: --gpu gpu0=http://127.0.0.1:8188")
+    run_client(_check(settings, workflow, as_json), as_json=as_json)
+
+
+async def _check(settings: Settings, workflow: Path | None, as_json: bool) -> Exit:
+    import asyncio
+    from dataclasses import asdict
+
+    from genflow.cli.talk import print_json
+    from genflow.fleet.checkup import reached
+
+    graphs = _portraits(settings) if workflow is None else [_read(workflow)]
+    async with reached(settings.gpu) as clients:
+        found = await asyncio.gather(*(_of(client, graphs) for client in clients))
+    named = dict(zip(settings.gpu, found, strict=True))
+    whole = all(lacking == [] for lacking in found)
+    if as_json:
+        servers = {
+            name: lacking if isinstance(lacking, str) else [asdict(lack) for lack in lacking]
+            for name, lacking in named.items()
+        }
+        print_json({"complete": whole, "lacks": servers})
+        return Exit.OK if whole else Exit.NEGATIVE
+    for name, lacking in named.items():
+        if isinstance(lacking, str):
+            typer.echo(f"{name}: {lacking}")
+        elif not lacking:
+            typer.echo(f"{name}: has everything")
+        for lack in lacking if isinstance(lacking, list) else ():
+            typer.echo(f"{name}: lacks the {lack.kind} {lack.name} ({lack.where})")
+    if workflow is None:
+        typer.echo(_NOTE)
+    return Exit.OK if whole else Exit.NEGATIVE
+
+
+async def _of(client: ComfyServer, graphs: list[dict[str, Any]]) -> list[Lack] | str:
+    from genflow.comfy import ComfyError
+    from genflow.fleet.checkup import lacks
+
+    try:
+        object_info = await client.object_info()
+    except ComfyError as error:
+        return f"unreachable ({error})"
+    return list(dict.fromkeys(lack for graph in graphs for lack in lacks(graph, object_info)))
+
+
+def _portraits(settings: Settings) -> list[dict[str, Any]]:
+    """The portrait's workflow, plain and with each style LoRA that a request may name."""
+    from genflow.templates.parameters import Parameters
+    from genflow.templates.portrait import portrait_workflow
+    from genflow.workflow import AssetRef
+
+    photo = AssetRef(UUID(int=0), None, None)
+    styles = (None, *settings.portrait.loras)
+    return [portrait_workflow(Parameters("", 0, lora=lora), photo, settings.portrait) for lora in styles]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    from genflow.errors import GenflowError
+    from genflow.workflow import parse_workflow
+
+    try:
+        return parse_workflow(path.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misuse(f"{path} can't be read: {error}") from None
+    except GenflowError as error:
+        raise Misuse(f"{path}: {error.message}") from None
