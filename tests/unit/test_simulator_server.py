@@ -286,6 +286,11 @@ async def test_the_command_says_where_it_listens_and_ends_cleanly(tmp_path: Path
         (["--knobs", '{"nope": 1}'], "unknown knob 'nope'"),
         (["--knobs", "[]"], "knobs must be a JSON object"),
         (["--count", "0"], "--count"),
+        (["--vram", "8GiB"], "--vram takes whole numbers with commas between them, not '8GiB'"),
+        (
+            ["--count", "3", "--speed", "1,2"],
+            "speed takes one value, or one for each server, not 2 values for 3 servers",
+        ),
     ],
 )
 async def test_a_wrong_option_is_named_with_exit_code_2(arguments: list[str], words: str) -> None:

@@ -6,8 +6,9 @@ import asyncio
 import json
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -15,6 +16,8 @@ from genflow.errors import GenflowError
 
 if TYPE_CHECKING:
     from genflow.simulator import SimulatorOptions
+
+Number = TypeVar("Number", int, float)
 
 
 def simulate(
@@ -80,8 +83,8 @@ def simulate(
             seconds_per_step=seconds_per_step,
             seconds_per_megapixel=seconds_per_megapixel,
             swap_seconds=swap_seconds,
-            speed=tuple(float(each) for each in speed.split(",")),
-            vram=tuple(int(each) for each in vram.split(",")),
+            speed=_numbers("--speed", speed, float),
+            vram=_numbers("--vram", vram, int),
             seed=seed,
             old=old,
             busy=busy,
@@ -99,6 +102,14 @@ def simulate(
     except OSError as fault:
         typer.echo(f"genflow simulate: cannot listen on {host}:{port}: {fault}", err=True)
         raise typer.Exit(1) from None
+
+
+def _numbers(flag: str, text: str, kind: Callable[[str], Number]) -> tuple[Number, ...]:
+    try:
+        return tuple(kind(each) for each in text.split(","))
+    except ValueError:
+        what = "whole numbers" if kind is int else "numbers"
+        raise ValueError(f"{flag} takes {what} with commas between them, not {text!r}") from None
 
 
 def _parsed_knobs(text: str) -> dict[str, Any]:
