@@ -16,3 +16,8 @@ def retry_delay(
     if not jitter:
         return bound
     return (rng or random).uniform(0.0, bound)
+
+
+def doubling(tries: int, *, base_s: float, cap_s: float) -> float:
+    """Seconds until the next try of something that costs no run: `base_s`, doubled by each failure, at most `cap_s`."""
+    return min(cap_s, base_s * 2.0 ** min(tries, 60))

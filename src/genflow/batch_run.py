@@ -22,6 +22,7 @@ from genflow.intake.jobs_file import FileJob
 from genflow.jobs import State
 from genflow.loops import happens
 from genflow.postgres.pool import open_pool
+from genflow.protocol import boottime
 from genflow.queue import Queue
 from genflow.queue.batches import Batches
 from genflow.queue.writer import Row
@@ -30,6 +31,8 @@ from genflow.worker.telling import DeadLettered, Done, Told
 
 LOOK_S = 2.0
 """Longest time between two looks at how many rows are still to do, in seconds."""
+SCRUB_S = 30.0
+"""Longest time that a run waits at its end until its servers are clean, in seconds."""
 _CONNECTIONS = 3
 
 
@@ -73,6 +76,7 @@ async def run_file(
             if progress.left:
                 async with app.run_worker(settings, conninfo, tell=progress.told, on_choice=report.chosen):
                     await _until_done(batches, batch, progress, stopped)
+                    await _until_scrubbed(batches, batch, stopped)
             return _outcome([row async for row in batches.all_rows(batch)])
         finally:
             await pool.close()
@@ -134,6 +138,13 @@ async def _until_done(batches: Batches, batch: UUID, progress: _Progress, stoppe
                 return
     finally:
         stopping.cancel()
+
+
+async def _until_scrubbed(batches: Batches, batch: UUID, stopped: asyncio.Event) -> None:
+    """No later process takes away what the jobs left; but a server that went away is not waited for."""
+    give_up_at = boottime() + SCRUB_S
+    while not stopped.is_set() and boottime() < give_up_at and not await batches.scrubbed(batch):
+        await happens(stopped, 0.2)
 
 
 async def _set_after(first: asyncio.Event, then: asyncio.Event) -> None:

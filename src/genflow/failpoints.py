@@ -32,6 +32,7 @@ FAILPOINTS: dict[str, str] = {
     "download.in": "a part of an output has come",
     "download.before_commit": "every output is stored, the job not yet finished",
     "download.after_commit": "the job is finished",
+    "scrub.before_history": "an ended job's files are emptied at its server, its history entry still stands",
     "release.before": "before a job is given back",
     "cancel.before_stop": "a cancel was seen, the prompt not yet stopped",
     "enqueue.before_commit": "the API wrote the job, its transaction still open",

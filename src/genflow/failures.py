@@ -197,13 +197,16 @@ class Policy:
     silence_timeout_s: float = 300.0
     max_resubmits: int = 3
     max_takeovers: int = 5
+    scrub: bool = True
+    """Whether what an ended job left on its servers is taken away there."""
 
     def __post_init__(self) -> None:
         """Raise ValueError, naming the number, where a bound makes no sense."""
         if self.oom not in ("retry", "fail"):
             raise ValueError(f'oom must be "retry" or "fail", not {self.oom!r}')
-        if not isinstance(self.jitter, bool):
-            raise ValueError(f"jitter must be true or false, not {self.jitter!r}")
+        for name in ("jitter", "scrub"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be true or false, not {getattr(self, name)!r}")
         for name, least in (("max_attempts", 1), ("max_resubmits", 0), ("max_takeovers", 0)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:

@@ -242,6 +242,7 @@ class Settings(BaseSettings):
     oom: Literal["retry", "fail"] = Field("retry", description="After out of memory: one more attempt, or none.")
     max_takeovers: int = Field(5, ge=0, description="Leases that may run out on one job before it is a dead letter.")
     max_resubmits: int = Field(3, ge=0, description="Times a prompt that its server forgot is queued again.")
+    scrub: bool = Field(True, description="Take an ended job's history entry, files and inputs away from its servers.")
     server_lost_after_s: float | None = Field(
         None, gt=0, description="Seconds unseen after which a server's open submits are given up; none = never."
     )
@@ -331,4 +332,5 @@ class Settings(BaseSettings):
             silence_timeout_s=self.silence_s,
             max_resubmits=self.max_resubmits,
             max_takeovers=self.max_takeovers,
+            scrub=self.scrub,
         )

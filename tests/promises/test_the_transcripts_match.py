@@ -45,7 +45,7 @@ async def test_every_failure_is_told_in_order(genflow: Service) -> None:
 
 async def test_a_second_store_takes_what_its_server_has_done_already(genflow: Service) -> None:
     await genflow.simulate()
-    words = (*QUICK, "--attempts=2", "--timeout-s=120")
+    words = (*QUICK, "--attempts=2", "--timeout-s=120", "--no-scrub")
     first = await run(genflow, HERE / "jobs/real.jsonl", "first", *words)
     assert (normal(first), first.status) == (transcript("real"), 3)
     second = normal(await run(genflow, HERE / "jobs/real.jsonl", "second", *words))
@@ -60,6 +60,8 @@ async def test_twenty_images_survive_one_out_of_memory(genflow: Service) -> None
     await genflow.simulate(script="ok,ok,oom")
     ended = await run(genflow, EXAMPLES / "chords.csv", "first", *QUICK, "--base-delay-ms=0")
     assert (normal(ended)[-1:], ended.status) == (transcript("ga-summary"), 0)
+    [server] = genflow.simulators
+    assert await server.get("/history") == {}, "it is clean when the run ends"
     csv, jsonl = ([(job.id, job.workflow) for job in read_jobs_file(EXAMPLES / f"chords.{kind}")] for kind in KINDS)
     assert csv == jsonl
 

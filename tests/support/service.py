@@ -235,7 +235,7 @@ class Service:
     async def api(self, *, failpoints: str = "", **options: Any) -> Process:
         """An API process; `url` is its address from now on."""
         process = await self.start(
-            "api", "api", "--json", *_flags({"port": 0, "lease": LEASE_S, **options}),
+            "api", "api", "--json", *_flags({"port": 0, "lease": LEASE_S, "scrub": False, **options}),
             env={"GENFLOW_FAILPOINTS": failpoints},
         )  # fmt: skip
         self.url = process.ready["ready"]

@@ -178,6 +178,7 @@ def story(row: dict[str, Any]) -> dict[str, Any]:
         "parameters": params,
         "set_values": row["set_values"],
         "metadata": row["metadata"],
+        "partial_outputs": row["partial_outputs"],
         "attempts": [_with_times(attempt) for attempt in row["attempts"]],
         "submits": [
             _with_times(submit) | {"state": SubmitState(submit["state"]).name.lower()} for submit in row["submits"]

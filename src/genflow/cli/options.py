@@ -23,7 +23,7 @@ API = (
 # What a job is accepted under, whatever way it comes.
 JOBS = (
     "queue_limit", "max_workflow_bytes", "attempts", "base_delay_ms", "max_delay_ms", "jitter", "timeout_s",
-    "silence_s", "oom", "max_takeovers", "max_resubmits",
+    "silence_s", "oom", "max_takeovers", "max_resubmits", "scrub",
 )  # fmt: skip
 RABBIT = ("rabbitmq", "rabbitmq_queue", "ack", "prefetch")
 WORKER = (

@@ -247,14 +247,30 @@ class ComfyServer:
 
     # --- files ---
 
+    async def free(self, *, timeout_s: float = CALL_TIMEOUT_S) -> None:
+        """Ask the server to unload its models and drop its node cache; it does so at its next idle moment (F5.5)."""
+        await self._change("/free", {"unload_models": True, "free_memory": True}, timeout_s)
+
+    async def empty(self, name: str, subfolder: str, folder_type: str) -> None:
+        """Empty a file of the server in place, for no route deletes one (F6.8). What was not there is an empty file.
+
+        ValueError for a name that a form can't carry.
+        """
+        await self._upload(name, subfolder, folder_type, _nothing(), 0, lambda: True)
+
     async def upload(self, name: str, subfolder: str, chunks: AsyncIterator[bytes], size: int, gate: fresh.Gate) -> str:
         """Store an input file and return the name under which a node finds it, "subfolder/name".
 
         Overwrites, so it is safe to repeat where the name holds the content's hash. `gate()` is asked before each
         chunk: Withheld is raised when it says no. An error of `chunks` is raised as it is; ValueError where they are
-        not `size` bytes or a name is not plain ASCII.
+        not `size` bytes, or for a name that a form can't carry.
         """
-        form = multipart(name, {"subfolder": subfolder, "type": "input", "overwrite": "1"}, chunks, size, gate)
+        return await self._upload(name, subfolder, "input", chunks, size, gate)
+
+    async def _upload(
+        self, name: str, subfolder: str, folder_type: str, chunks: AsyncIterator[bytes], size: int, gate: fresh.Gate
+    ) -> str:
+        form = multipart(name, {"subfolder": subfolder, "type": folder_type, "overwrite": "1"}, chunks, size, gate)
         reply = await fresh.stream(
             f"{self.url}/upload/image",
             form.chunks,
@@ -356,6 +372,11 @@ async def _within(timeout_s: float) -> AsyncIterator[None]:
             yield
     except TimeoutError as error:
         raise ServerUnreachable(f"no whole answer within {timeout_s:g} s") from error
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    return
+    yield b""
 
 
 def _expect_200(reply: fresh.FreshReply) -> None:

@@ -27,11 +27,12 @@ def multipart(
     """The form of POST /upload/image: text fields, then the file `name` of `size` bytes.
 
     `gate()` is asked before each chunk; on no the chunks raise Withheld. They raise ValueError where the file is not
-    `size` bytes. Raises ValueError for a name or value that is not plain ASCII.
+    `size` bytes. Raises ValueError for a name or value with a quote, a backslash or a control character. What is not
+    ASCII goes as UTF-8, which is how ComfyUI reads it (F6.5).
     """
     for text in (name, *values.values()):
-        if not text.isascii() or not text.isprintable() or '"' in text or "\\" in text:
-            raise ValueError(f"a name for an upload must be plain ASCII without quotes and backslashes, not {text!r}")
+        if not text.isprintable() or '"' in text or "\\" in text:
+            raise ValueError(f"a name for an upload must have no quotes, backslashes or control characters: {text!r}")
     if not name or "/" in name:
         raise ValueError(f"a file name for an upload must have no folder in it, not {name!r}")
     boundary = f"genflow-{uuid4().hex}"
@@ -46,7 +47,7 @@ def multipart(
     tail = f"\r\n--{boundary}--\r\n"
 
     async def written() -> AsyncIterator[bytes]:
-        yield head.encode("ascii")
+        yield head.encode()
         sent = 0
         async for chunk in chunks:
             if not gate():
@@ -59,4 +60,4 @@ def multipart(
             raise ValueError(f"{name} was said to have {size} bytes and has {'more' if sent > size else sent}")
         yield tail.encode("ascii")
 
-    return Form(written(), len(head) + size + len(tail), f"multipart/form-data; boundary={boundary}")
+    return Form(written(), len(head.encode()) + size + len(tail), f"multipart/form-data; boundary={boundary}")

@@ -204,6 +204,10 @@ class Batches:
                 yield row
             after = page[-1]["row_no"]
 
+    async def scrubbed(self, batch: UUID) -> bool:
+        """Whether nothing that its jobs left on servers is still to be taken away."""
+        return not await self._writer.write("scrubs_left", {"batch": batch})
+
     async def pause(self, batch: UUID, *, tenant: int = 1) -> None:
         """Nothing more of it is claimed; what runs goes on. GenflowError `not_found`."""
         await self._move("batch_pause", batch, tenant)

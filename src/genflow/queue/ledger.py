@@ -299,19 +299,7 @@ class Ledger:
             await self._send(
                 "finish",
                 hold,
-                {
-                    "ids": [output.id for output in outputs],
-                    "hashes": [output.hash for output in outputs],
-                    "sha256s": [output.sha256 for output in outputs],
-                    "sizes": [output.size for output in outputs],
-                    "nodes": [output.node_id for output in outputs],
-                    "keys": [output.key for output in outputs],
-                    "idxs": [output.index for output in outputs],
-                    "names": [output.name for output in outputs],
-                    "types": [output.type for output in outputs],
-                    "content_types": [output.content_type for output in outputs],
-                    "texts": [output.text for output in outputs],
-                },
+                _columns(outputs),
             )
         )[0]
         if not row["held"]:
@@ -320,6 +308,10 @@ class Ledger:
             return None
         hold.lost = True
         return State(row["state"])
+
+    async def keep_partial(self, hold: Hold, outputs: Sequence[StoredOutput]) -> None:
+        """Keep what the finished nodes of a failed run gave, marked as partial; the job is still held."""
+        await self._fenced("keep_partial", hold, _columns(outputs))
 
     # --- all jobs of this worker ---
 
@@ -351,6 +343,22 @@ class Ledger:
             "live_progress",
             {"jobs": list(news), "progress": [json.dumps(progress) for progress in news.values()]},
         )
+
+
+def _columns(outputs: Sequence[StoredOutput]) -> dict[str, list[Any]]:
+    return {
+        "ids": [output.id for output in outputs],
+        "hashes": [output.hash for output in outputs],
+        "sha256s": [output.sha256 for output in outputs],
+        "sizes": [output.size for output in outputs],
+        "nodes": [output.node_id for output in outputs],
+        "keys": [output.key for output in outputs],
+        "idxs": [output.index for output in outputs],
+        "names": [output.name for output in outputs],
+        "types": [output.type for output in outputs],
+        "content_types": [output.content_type for output in outputs],
+        "texts": [output.text for output in outputs],
+    }
 
 
 def _kept(entry: HistoryEntry) -> Json:

@@ -98,6 +98,20 @@ class Sweeps:
         rows = await self._writer.write("claim_chore", {"servers": list(server_ids), "lease_s": lease_s})
         return _chore_of(rows[0]) if rows else None
 
+    async def claim_scrub(self, server_id: int, *, lease_s: float) -> Chore | None:
+        """The next scrub on this server, leased for `lease_s` seconds; `payload` holds the outputs written down."""
+        rows = await self._writer.write("claim_scrub", {"server": server_id, "lease_s": lease_s})
+        return _chore_of(rows[0]) if rows else None
+
+    async def unused_inputs(self, server_id: int, job_id: UUID) -> list[str]:
+        """The names of an ended job's inputs on a server that are to be emptied there."""
+        rows = await self._writer.write("unused_inputs", {"server": server_id, "job": job_id})
+        return [row["name"] for row in rows]
+
+    async def inputs_emptied(self, server_id: int, names: Sequence[str]) -> None:
+        """These inputs were emptied on this server."""
+        await self._writer.write("inputs_emptied", {"server": server_id, "names": list(names)})
+
     async def claim_dead_letter(self, queue: str, *, lease_s: float) -> DeadLetter | None:
         """The next dead letter that this RabbitMQ queue is to be told of, leased for `lease_s` seconds."""
         rows = await self._writer.write("claim_dead_letter", {"queue": queue, "lease_s": lease_s})

@@ -7,6 +7,7 @@ from genflow.loops import Loop
 from genflow.protocol import Timing
 from genflow.queue import Sweeps
 from genflow.upkeep.chores import Chores
+from genflow.upkeep.scrub import Scrubs
 
 EXPIRE_S = 2.0
 UNSEEN_S = 60.0
@@ -58,6 +59,7 @@ class WorkerUpkeep(ApiUpkeep):
             Loop("rescue", timing.lease_s / 3, self._rescue),
             Loop("due", DUE_S, self._due),
             Loop("chores", CHORES_S, chores.do_due),
+            Loop("scrubs", CHORES_S, Scrubs(sweeps, fleet).do_due),
         ]
 
     async def _rescue(self) -> None:

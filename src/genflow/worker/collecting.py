@@ -7,6 +7,7 @@ from typing import NoReturn
 import structlog
 
 from genflow import failpoints
+from genflow.backoff import doubling
 from genflow.comfy import ComfyError, OutputGone, ServerUnreachable
 from genflow.errors import GenflowError
 from genflow.jobs import State
@@ -84,6 +85,6 @@ class Collecting:
         if record is not None and (record.ended_ago_s or 0.0) > self._job.tools.collect_window_s:
             window_s = self._job.tools.collect_window_s
             await self._job.out.no_result(f"its files could not be had for {window_s:g} s: {why}", again=False)
-        delay_s = min(60.0, 0.5 * 2.0 ** min(self._job.work.collects, 10))
+        delay_s = doubling(self._job.work.collects, base_s=0.5, cap_s=60.0)
         log.warning("collect_failed", job=str(self._job.id), server=self._job.server.name, why=why, again_s=delay_s)
         await self._job.out.release(delay_s, collect_failed=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
 from uuid import UUID
@@ -9,11 +11,15 @@ from uuid import UUID
 import structlog
 
 from genflow import failpoints
+from genflow.comfy import ComfyError, OutputGone
+from genflow.errors import GenflowError
 from genflow.failures import Failure, Then, decide, failure
 from genflow.fleet import FleetServer
 from genflow.jobs import State, StopReason, SubmitState
+from genflow.outputs import walk_outputs
 from genflow.protocol import HistoryEntry
-from genflow.queue.records import Work
+from genflow.queue.records import StoredOutput, Work
+from genflow.worker import files
 from genflow.worker.listening import Listener
 from genflow.worker.run import GivenAway, JobRun
 from genflow.worker.telling import AttemptFailed, DeadLettered
@@ -25,6 +31,8 @@ SERVER_AWAY_S = 1.0
 """Seconds until a job is tried again whose server gave no answer."""
 
 
+PARTIAL_S = 60.0
+"""Longest time, in seconds, that the outputs of a failed run's finished nodes hold up its dead letter."""
 ELSEWHERE = ("cuda_fault", "would_not_stop", "out_of_memory")
 """Failures after which the next attempt is better made on another server."""
 
@@ -76,6 +84,8 @@ class Endings:
         if decision.failure.quarantine:
             await self.quarantine(decision.failure.quarantine)
         after = State.FAILED
+        if decision.then is Then.DEAD and entry is not None:
+            await self._keep_partial(entry)
         if decision.then is not Then.DEAD:
             after = State.WAITING if decision.delay_s > 0 else State.QUEUED
         self._log.warning(
@@ -98,6 +108,20 @@ class Endings:
             avoid=decision.failure.code in ELSEWHERE,
             min_vram=self._server.vram if decision.failure.code == "out_of_memory" else None,
         )
+
+    async def _keep_partial(self, entry: HistoryEntry) -> None:
+        """What finished nodes gave is kept beside the failure, as far as it can be had soon."""
+        wanted = files.results(walk_outputs(entry.outputs), previews=self._tools.previews)
+        stored: list[StoredOutput] = []
+        try:
+            async with asyncio.timeout(PARTIAL_S):
+                for output in wanted:
+                    with suppress(OutputGone):
+                        stored.append(await files.store_output(self._tools, self._run, self._server, output))
+        except (ComfyError, GenflowError, TimeoutError) as error:
+            self._log.info("partial_outputs_left", why=str(error), kept=len(stored), of=len(wanted))
+        if stored:
+            await self._tools.ledger.keep_partial(self._run.hold, stored)
 
     async def refuse(self, told: Failure) -> NoReturn:
         """The job can't be run as it is, and nothing of it was submitted: a dead letter, and no attempt spent."""

@@ -7,9 +7,11 @@ from dataclasses import replace
 import structlog
 
 from genflow import failpoints
-from genflow.failures import Failure, Then, decide, failure, from_execution
+from genflow.comfy import ComfyError
+from genflow.failures import Failure, FailureClass, Then, decide, failure, from_execution
 from genflow.jobs import State, StopReason, SubmitState
 from genflow.protocol import HistoryEntry
+from genflow.worker.asking import room
 from genflow.worker.endings import Open
 from genflow.worker.held import HeldJob
 from genflow.worker.stopping import stop_prompt
@@ -34,9 +36,23 @@ class Judging:
             return entry
         if entry.outcome == "error" and entry.error is not None:
             told = told or from_execution(entry.error)
+            if told.kind is FailureClass.OOM:
+                await self._free()
         elif told is None:
             told = failure("interrupted", "somebody else interrupted the run at its server")
         await self._job.out.fail(submit, told, entry=entry, executed=True)
+
+    async def _free(self) -> None:
+        """Have the server drop its models and caches before the next try. It does so once it is idle."""
+        server = self._job.server
+        try:
+            limit_s = await room(self._job.tools, self._job.run)
+            await server.comfy.free(timeout_s=limit_s)
+            waits_for = await server.comfy.depth()
+        except ComfyError as error:
+            log.warning("not_freed", job=str(self._job.id), server=server.name, why=str(error))
+        else:
+            log.info("freed", job=str(self._job.id), server=server.name, once_these_are_done=waits_for)
 
     async def lost(self, submit: Open, *, accepted: bool) -> None:
         """It was queued, or may have been, and nobody knows it: queue the same id again, a limited number of times."""

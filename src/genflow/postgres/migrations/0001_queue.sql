@@ -271,7 +271,7 @@ create table genflow.chores (
     lease_until timestamptz,
     unique (kind, job_id, submit_no)
 );
-create index chores_due on genflow.chores (server_id, due_at);
+create index chores_due on genflow.chores (kind, server_id, due_at);
 create index chores_job on genflow.chores (job_id);
 
 -- A job that came by RabbitMQ and failed is told to its queue's dead-letter queue. A trigger, because several statements
@@ -290,6 +290,33 @@ end
 $$;
 create trigger jobs_tell_dead_queue after update of state on genflow.jobs
     for each row when (new.state = 11 and old.state <> 11) execute function genflow.tell_dead_queue();
+
+-- What a job that ended has left on servers is taken away there: the history entry and the files of each submit, and
+-- the inputs (without a submit). A trigger for the same reason as above.
+create function genflow.leave_scrubs() returns trigger
+    language plpgsql as
+$$
+begin
+    insert into genflow.chores (kind, server_id, job_id, submit_no, submit, due_at)
+    select left_there.*, genflow.clock()
+    from genflow.job_specs as s,
+         lateral (
+             select 'scrub', u.server_id, u.job_id, u.no, u.uuid
+             from genflow.submits as u
+             where u.job_id = s.job_id and u.state in (10, 14)
+             union all
+             select 'scrub', r.server_id, r.job_id, -r.server_id, null
+             from genflow.server_file_refs as r
+             where r.job_id = s.job_id
+             group by r.server_id, r.job_id
+         ) as left_there
+    where s.job_id = new.id and coalesce((s.policy ->> 'scrub')::boolean, true)
+    on conflict do nothing;
+    return null;
+end
+$$;
+create trigger jobs_leave_scrubs after update of state on genflow.jobs
+    for each row when (new.state >= 10 and old.state < 10) execute function genflow.leave_scrubs();
 
 create table genflow.blobs (
     hash       bytea primary key,                        -- BLAKE3

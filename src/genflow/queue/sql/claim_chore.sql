@@ -1,9 +1,9 @@
--- Take one chore of servers this worker reaches; never one whose job has an open submit there, or may get one now:
+-- Take one stop chore of servers this worker reaches; never one whose job has an open submit there, or may get one now:
 -- calls by job id could hit the wrong prompt. Locks: the chore's row. Index: chores_due, submits_one_open.
 with next as materialized (
     select c.id
     from genflow.chores as c
-    where c.server_id = any(%(servers)s) and c.due_at <= genflow.clock()
+    where c.kind = 'stop' and c.server_id = any(%(servers)s) and c.due_at <= genflow.clock()
       and (c.lease_until is null or c.lease_until < genflow.clock())
       and not exists (
           select 1 from genflow.submits as u

@@ -3,7 +3,7 @@
 with next as materialized (
     select c.id
     from genflow.chores as c
-    where c.server_id is null and c.due_at <= genflow.clock() and c.kind = 'rabbit_dead'
+    where c.kind = 'rabbit_dead' and c.server_id is null and c.due_at <= genflow.clock()
       and c.payload ->> 'queue' = %(queue)s and (c.lease_until is null or c.lease_until < genflow.clock())
     order by c.due_at
     limit 1

@@ -23,7 +23,14 @@ select j.id, j.state, j.step, j.token, j.worker_id, j.attempt, j.takeovers, j.re
            from genflow.submits as u
            join genflow.servers as v on v.id = u.server_id
            where u.job_id = j.id
-       ), '[]') as submits
+       ), '[]') as submits,
+       coalesce((
+           select json_agg(json_build_object('id', o.id, 'node_id', o.node_id, 'name', o.name, 'type', o.type,
+                                             'content_type', o.content_type, 'size_bytes', o.size, 'partial', true)
+                           order by o.node_id, o.key, o.idx)
+           from genflow.assets as o
+           where o.job_id = j.id and o.kind = 'output' and o.partial
+       ), '[]') as partial_outputs
 from genflow.jobs as j
 join genflow.job_specs as s on s.job_id = j.id
 left join genflow.servers as bound on bound.id = j.server_id

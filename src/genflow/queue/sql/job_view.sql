@@ -18,7 +18,7 @@ select j.id, j.state, j.cancel_at, j.executing_at, j.created_at, j.ended_at, j.e
                       'text', a.content,
                       'expires_at', a.expires_at) order by a.node_id, a.key, a.idx)
            from genflow.assets as a
-           where a.job_id = j.id and a.kind = 'output'
+           where a.job_id = j.id and a.kind = 'output' and not a.partial
        ), '[]') as outputs
 from genflow.jobs as j
 join genflow.job_specs as s on s.job_id = j.id
