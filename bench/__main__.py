@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from bench import gpu_idle, overhead, queue_floor, rabbit_intake
+from bench import endurance, gpu_idle, makespan, overhead, polling, queue_floor, rabbit_intake
 
 BENCHES = {
     "overhead": overhead.run,
     "gpu_idle": gpu_idle.run,
     "queue_floor": queue_floor.run,
     "rabbit_intake": rabbit_intake.run,
+    "makespan": makespan.run,
+    "endurance": endurance.run,
+    "polling": polling.run,
 }
 
 
