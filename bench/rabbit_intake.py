@@ -18,12 +18,12 @@ from aio_pika.abc import AbstractIncomingMessage
 
 from bench.place import fresh_database, verdict_at_least
 from genflow.failures import Policy
+from genflow.intake.jobs_file import FileJob
 from genflow.intake.rabbit import RabbitIntake
 from genflow.intake.rabbit_broker import publish
 from genflow.intake.rabbit_jobs import Desk
 from genflow.postgres.pool import Pool, open_pool
 from genflow.queue import DirectWriter, Queue, Registry, Sweeps
-from genflow.queue.records import NewJob
 from tests.support.rabbit import Broker, running_broker
 from tests.support.service import small_workflow, until
 
@@ -67,7 +67,7 @@ async def _publish(broker: Broker, queue: str) -> None:
     await publish(
         broker.url,
         queue,
-        [NewJob(id=uuid4(), workflow=workflow, body_hash=b"", policy=Policy()) for _ in range(MESSAGES)],
+        [FileJob(line=0, id=uuid4(), workflow=workflow) for _ in range(MESSAGES)],
     )
 
 

@@ -12,9 +12,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from genflow.failures import Policy
+from genflow.intake.jobs_file import FileJob
 from genflow.intake.rabbit_broker import REASON_HEADER, publish
-from genflow.queue.records import NewJob
+from tests.support.cli import Ended, Terminal
 from tests.support.postgres import TestServer
 from tests.support.rabbit import PASSWORD, Broker, running_broker
 from tests.support.service import LEASE_S, Process, Service, service, small_workflow, until
@@ -39,10 +39,10 @@ async def broker(node: Broker) -> Broker:
 _colors = itertools.count()
 
 
-def new_jobs(count: int, **nodes: Any) -> list[NewJob]:
+def new_jobs(count: int, **nodes: Any) -> list[FileJob]:
     """Jobs of the small workflow, each of another color, with some of its nodes replaced."""
     return [
-        NewJob(id=uuid4(), workflow=json.dumps(small_workflow(color=color) | nodes), body_hash=b"", policy=Policy())
+        FileJob(line=0, id=uuid4(), workflow=json.dumps(small_workflow(color=color) | nodes))
         for color in itertools.islice(_colors, count)
     ]
 
@@ -56,9 +56,16 @@ class Renders:
         self.name = f"renders-{uuid4().hex[:8]}"
         self.takers: list[Process] = []
 
-    async def publish(self, jobs: list[NewJob]) -> list[UUID]:
+    async def publish(self, jobs: list[FileJob]) -> list[UUID]:
         await publish(self.broker.url, self.name, jobs)
         return [job.id for job in jobs]
+
+    async def enqueue(self, jobs: list[FileJob]) -> Ended:
+        """Publish a jobs file with the command."""
+        file = self.genflow.folder / f"{self.name}.jsonl"
+        file.write_text("\n".join(f'{{"id": "{job.id}", "workflow": {job.workflow}}}' for job in jobs))
+        words = ("enqueue", str(file), "--queue", self.name)
+        return await Terminal(self.genflow.folder, "").run(*words, GENFLOW_RABBITMQ=self.broker.url)
 
     async def worker(self, name: str, **options: Any) -> Process:
         self.takers.append(await self.genflow.worker(name, rabbitmq=self.broker.url, queue=self.name, **options))
@@ -117,10 +124,13 @@ async def test_good_ones_run_and_bad_ones_are_told_with_their_reason(genflow: Se
     await genflow.simulate_together(1)
     good = new_jobs(3)
     failing = new_jobs(1, **{"2": {"class_type": "ImageBlur", "inputs": {"image": ["1", 0], "sigma": -1}}})
-    other_body = [NewJob(id=good[0].id, workflow=failing[0].workflow, body_hash=b"", policy=Policy())]
+    other_body = [FileJob(line=0, id=good[0].id, workflow=failing[0].workflow)]
     unknown_class = new_jobs(1, **{"2": {"class_type": "NoSuchNode", "inputs": {}}})
     worker = await renders.worker("worker")
-    await renders.publish([*good, *failing, good[1], *other_body, *unknown_class])
+    published = await renders.enqueue([*good, *failing])
+    assert published.status == 0, published.err
+    assert "4 messages confirmed" in published.out
+    await renders.publish([good[1], *other_body, *unknown_class])
     mine = str(uuid4())
     for body in (b"not json", b'{"id": "' + mine.encode() + b'"}', b"{}"):
         await broker.put(renders.name, body, mine)
@@ -209,6 +219,10 @@ async def test_the_broker_is_away_at_the_start_loses_patience_and_is_killed(
     jobs, loads = await renders.publish(new_jobs(3)), await many.publish(new_jobs(LOAD))
     # One orderly restart after its declaration, without which a quorum queue may not outlive a kill.
     await asyncio.to_thread(broker.stop)
+    refused = await renders.enqueue(new_jobs(1))
+    assert refused.status == 4
+    refused.says("did not take the jobs")
+    assert PASSWORD not in refused.err + refused.out
     [server] = await genflow.simulate()
     await genflow.api()
     worker = await renders.worker("worker", grace_s=0)

@@ -15,11 +15,13 @@ import typer
 
 from genflow.cli.exits import Exit, Misuse
 from genflow.cli.jobs import AsJson, print_rows
+from genflow.cli.options import read_settings
 from genflow.cli.run import JobsFile, WorkflowFile
 
 if TYPE_CHECKING:
     from genflow.cli.client import Client
     from genflow.intake.jobs_file import FileJob
+    from genflow.settings import Settings
 
 PAGE = 200
 BatchId = Annotated[str, typer.Argument(metavar="ID", help="The batch's id.", show_default=False)]
@@ -37,11 +39,26 @@ def enqueue(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Rows whose job failed become new jobs, as the file says them now.")
     ] = False,
+    rabbitmq: Annotated[
+        str | None,
+        typer.Option(
+            help="Publish the jobs to this RabbitMQ instead, amqp(s)://USER:PASSWORD@HOST/VHOST; with --queue alone, to"
+            " the one that GENFLOW_RABBITMQ names.",
+            show_default=False,
+        ),
+    ] = None,
+    queue: Annotated[str | None, typer.Option(help="The queue on RabbitMQ; `renders` unless set.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Enqueue the jobs of a file, all of them or none. The same file again enqueues nothing."""
     from genflow.cli.talk import run_client
 
+    if rabbitmq is not None or queue is not None:
+        if retry_failed or name is not None:
+            raise typer.BadParameter("--name and --retry-failed are for a service, and mean nothing to RabbitMQ")
+        flags = {"rabbitmq": rabbitmq, "rabbitmq_queue": queue}
+        settings = read_settings(**{name: value for name, value in flags.items() if value is not None})
+        run_client(_publish(file, workflow, settings, as_json), as_json=as_json)
     run_client(_enqueue(file, workflow, name or file.name, retry_failed, as_json), as_json=as_json)
 
 
@@ -57,6 +74,27 @@ async def _enqueue(file: Path, workflow: Path | None, name: str, retry_failed: b
         print_json(batch)
     else:
         typer.echo(f"batch {batch['id']}: {_counted(batch)}")
+    return Exit.OK
+
+
+async def _publish(file: Path, workflow: Path | None, settings: Settings, as_json: bool) -> Exit:
+    from genflow.cli.client import Refused
+    from genflow.cli.talk import print_json
+    from genflow.errors import GenflowError
+    from genflow.intake.rabbit_broker import place_of, publish
+
+    if settings.rabbitmq is None:
+        raise Misuse("which RabbitMQ? Say --rabbitmq amqp://USER:PASSWORD@HOST/VHOST, or set GENFLOW_RABBITMQ")
+    jobs = _read(file, workflow)
+    try:
+        await publish(settings.rabbitmq, settings.rabbitmq_queue, jobs)
+    except GenflowError as error:
+        raise Refused(error.status, error.code, error.message, error.details or {}) from None
+    place = place_of(settings.rabbitmq)
+    if as_json:
+        print_json({"published": len(jobs), "queue": settings.rabbitmq_queue, "broker": place})
+    else:
+        typer.echo(f"{len(jobs)} messages confirmed by {place}, in the queue {settings.rabbitmq_queue}")
     return Exit.OK
 
 

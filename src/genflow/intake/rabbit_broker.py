@@ -19,8 +19,8 @@ from aio_pika.exceptions import ChannelNotFoundEntity
 from yarl import URL
 
 from genflow.errors import GenflowError, clean_text
+from genflow.intake.jobs_file import FileJob
 from genflow.intake.rabbit_message import write_message
-from genflow.queue.records import NewJob
 
 for _name in ("aio_pika", "aiormq"):
     logging.getLogger(_name).setLevel(
@@ -226,7 +226,7 @@ async def _publish(url: str, channel: AbstractChannel, queue: str, message: aio_
             await channel.default_exchange.publish(message, routing_key=queue, mandatory=True)
 
 
-async def publish(url: str, queue: str, jobs: Sequence[NewJob]) -> None:
+async def publish(url: str, queue: str, jobs: Sequence[FileJob]) -> None:
     """Put these jobs as messages into `queue`, declared if need be; returns when the broker has confirmed them all.
 
     Messages are persistent, their id is the job's, their body is what `read_message` reads. After a failure some may
@@ -250,6 +250,6 @@ async def publish(url: str, queue: str, jobs: Sequence[NewJob]) -> None:
         ) from None
 
 
-def _message_of(job: NewJob) -> aio_pika.Message:
+def _message_of(job: FileJob) -> aio_pika.Message:
     body = write_message(job.id, job.workflow, metadata=job.metadata, priority=job.priority)
     return _persistent(body, str(job.id), CONTENT_TYPE)

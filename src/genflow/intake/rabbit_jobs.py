@@ -47,7 +47,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A message whose job Postgres has. `job_id` is where its id leads: itself, or the newest job requeued from it."""
+    """A message whose job Postgres has."""
 
     message: AbstractIncomingMessage
     job_id: UUID
