@@ -33,6 +33,8 @@ FAILPOINTS: dict[str, str] = {
     "download.before_commit": "every output is stored, the job not yet finished",
     "download.after_commit": "the job is finished",
     "scrub.before_history": "an ended job's files are emptied at its server, its history entry still stands",
+    "end.before_commit": "an attempt ended without a result, not yet recorded",
+    "end.after_commit": "that is recorded: a retry, or a dead letter",
     "release.before": "before a job is given back",
     "cancel.before_stop": "a cancel was seen, the prompt not yet stopped",
     "enqueue.before_commit": "the API wrote the job, its transaction still open",

@@ -148,11 +148,16 @@ class Endings:
         return failure(code, f"the run was stopped on {self._server.name} after {limit:g} s", brief=brief)
 
     async def withdraw(
-        self, submit: Open, delay_s: float = 0.0, state: SubmitState = SubmitState.WITHDRAWN
+        self,
+        submit: Open,
+        delay_s: float = 0.0,
+        state: SubmitState = SubmitState.WITHDRAWN,
+        *,
+        moved: bool = False,
     ) -> NoReturn:
-        """Nothing was queued: give the submit and its attempt's number back, and the job to whoever can."""
+        """Nothing is queued: give the submit and its attempt's number back, and the job to whoever can."""
         after = State.WAITING if delay_s > 0 else State.QUEUED
-        await self.end(submit, after, state, delay_s=delay_s, spend=False, outcome="given_back")
+        await self.end(submit, after, state, delay_s=delay_s, spend=False, moved=moved, outcome="given_back")
 
     async def end(
         self,
@@ -166,11 +171,13 @@ class Endings:
         doubtful: bool = False,
         delay_s: float = 0.0,
         spend: bool = True,
+        moved: bool = False,
         outcome: str = "failed",
         avoid: bool = False,
         min_vram: int | None = None,
     ) -> NoReturn:
         """End the attempt and its submit in one transaction; a cancel that was asked wins over `after`."""
+        failpoints.hit("end.before_commit")
         ended = await self._tools.ledger.end_attempt(
             self._run.hold,
             state=after,
@@ -183,10 +190,12 @@ class Endings:
             attempt=submit.attempt,
             delay_s=delay_s,
             spend=spend,
+            moved=moved,
             outcome=outcome,
             avoid=avoid,
             min_vram=min_vram,
         )
+        failpoints.hit("end.after_commit")
         if ended.terminal:
             self._log.info(ended.name.lower())
         if failed is not None and not self._dead(ended, failed) and ended is not State.CANCELED:
