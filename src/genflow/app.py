@@ -201,6 +201,7 @@ async def run_worker(
             poll_s=settings.poll_ms / 1000,
             stop_grace_s=settings.stop_grace_s,
             collect_window_s=settings.collect_window_s,
+            stuck_s=settings.stuck_s,
             tell=tell,
             previews=settings.previews,
         )

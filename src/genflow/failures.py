@@ -66,6 +66,10 @@ _QUARANTINES: dict[str, str] = {
 }
 
 
+NEEDS_RUN = frozenset(_QUARANTINES[code] for code in ("would_not_stop", "cuda_fault", "server_runs_nothing"))
+"""Reasons for a quarantine that only a prompt that really ran there can end: time and a restart prove nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """One failure: its class, its stable code, a sentence, and where it happened."""

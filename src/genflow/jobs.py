@@ -83,6 +83,8 @@ class StopReason(StrEnum):
     CANCEL = "cancel"
     HALF_VALID = "half_valid"
     SHUTDOWN = "shutdown"
+    NEIGHBOUR = "neighbour"
+    """Taken back while pending, for a server that idles; a run that began is kept."""
 
 
 TRANSITIONS: dict[State, frozenset[State]] = {

@@ -211,6 +211,9 @@ class Settings(BaseSettings):
         None, ge=1, description="Prompts of others on a server from which on it gets no new work; none = any number."
     )
     quarantine_s: float = Field(60.0, gt=0, description="Seconds that a quarantined server gets no new work.")
+    stuck_s: float = Field(
+        900.0, gt=0, description="Seconds that a prompt waits behind one and the same, until its server is distrusted."
+    )
     poll_ms: int = Field(5_000, ge=20, description="Longest time between two polls of a running prompt, milliseconds.")
     claim_poll_s: float = Field(1.0, gt=0, description="Longest time between two looks into the queue, seconds.")
     grace_s: float = Field(25.0, ge=0, description="Seconds that running jobs get at shutdown.")

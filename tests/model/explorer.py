@@ -87,7 +87,7 @@ def _server_key(s: State, k: int) -> tuple[Any, ...]:
 
 
 _MATTERS = ("idle", "lost", "checked", "post", "sent")
-_NOTHING = Budget(0, 0, 0, 0, 0, 0)
+_NOTHING = Budget(0, 0, 0, 0, 0, 0, 0)
 
 
 def _worker_of(s: State, w: Worker) -> Worker:

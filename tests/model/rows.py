@@ -12,6 +12,8 @@ from typing import NamedTuple
 from genflow.jobs import State, SubmitState, may_become
 
 NOWHERE = -1
+NEIGHBOUR = "neighbour"
+"""The reason of a take-back: the prompt goes to a server that idles, unless it began."""
 
 
 class Submit(NamedTuple):
@@ -125,10 +127,19 @@ def running(job: Job, token: int) -> Job | None:
 
 
 def stopping(job: Job, token: int, reason: str) -> Job | None:
-    """Write down why the run is about to be stopped; the first reason stays."""
+    """Write down why the run is about to be stopped; the first reason stays, but a take-back gives way."""
     if job.token != token or job.open is None:
         return None
-    return job._replace(open=job.open._replace(stop=job.open.stop or reason), expired=False)
+    stop = reason if job.open.stop in ("", NEIGHBOUR) else job.open.stop
+    return job._replace(open=job.open._replace(stop=stop), expired=False)
+
+
+def keep_here(job: Job, token: int) -> Job | None:
+    """The prompt began before it could be taken back: it stays where it is."""
+    if job.token != token or job.open is None:
+        return None
+    stop = "" if job.open.stop == NEIGHBOUR else job.open.stop
+    return job._replace(open=job.open._replace(stop=stop), expired=False)
 
 
 def collect(job: Job, token: int) -> Job | None:

@@ -10,6 +10,15 @@ def delete_entry(s: State, k: int, j: int) -> State:
     return set_server(s, k, history=tuple(e for e in s.servers[k].history if e.job != j))
 
 
+def unqueue(s: State, k: int, j: int) -> State:
+    """POST /queue with delete: one pending prompt of this id is taken out; one that runs is left alone."""
+    pending = s.servers[k].pending
+    for n, item in enumerate(pending):
+        if item.job == j:
+            return set_server(s, k, pending=pending[:n] + pending[n + 1 :])
+    return s
+
+
 def stop_prompt(s: State, k: int, j: int) -> State:
     """/api/jobs/ID/cancel: what runs under this id is interrupted, else one pending prompt of it is taken out."""
     server = s.servers[k]

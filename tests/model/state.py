@@ -29,6 +29,8 @@ class Setup:
     cancels: int = 0
     bad_runs: int = 0
     """Runs that end in an error, that the run timeout stops, or that will not be stopped."""
+    moves: int = 0
+    """Pending prompts that are taken back for a server that idles; none is a fault."""
     returns: bool = True
     """A server that can't be reached comes back in the end; if not, somebody forgets it."""
     gap: bool = False
@@ -92,6 +94,7 @@ class Budget(NamedTuple):
     outages: int
     cancels: int
     bad_runs: int
+    moves: int
 
 
 class State(NamedTuple):
@@ -116,7 +119,7 @@ LOST = Worker("lost", frozen=True)
 def start(setup: Setup) -> State:
     """Every job was just accepted."""
     s = setup
-    budget = Budget(s.faults, s.crashes, s.freezes, s.outages, s.cancels, s.bad_runs)
+    budget = Budget(s.faults, s.crashes, s.freezes, s.outages, s.cancels, s.bad_runs, s.moves)
     jobs = (Job(),) * s.jobs
     return State(jobs, (IDLE, IDLE), (Server(),) * s.servers, (), budget, (False,) * s.jobs)
 
@@ -128,6 +131,8 @@ def put(items: tuple[T, ...], k: int, item: T) -> tuple[T, ...]:
 @cache
 def _less(budget: Budget, what: str) -> Budget | None:
     left = getattr(budget, what)
+    if what == "moves":
+        return budget._replace(moves=left - 1) if left else None
     return budget._replace(**{what: left - 1, "faults": budget.faults - 1}) if left and budget.faults else None
 
 

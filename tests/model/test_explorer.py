@@ -18,6 +18,8 @@ from .state import Setup
 EXPLORATIONS = {
     "one server, every fault": Setup(crashes=2, freezes=1, outages=1, cancels=1),
     "one server, a run that fails or hangs": Setup(crashes=2, freezes=1, outages=1, cancels=1, bad_runs=1, faults=3),
+    "a pending prompt is taken back": Setup(crashes=1, freezes=1, outages=1, cancels=1, moves=1, faults=2),
+    "the same, frozen between check and call": Setup(freezes=1, outages=1, cancels=1, moves=1, gap=True, faults=2),
     "two servers, every fault": Setup(servers=2, crashes=2, freezes=1, outages=1, cancels=1),
     "two servers, one stays away": Setup(servers=2, crashes=2, outages=1, cancels=1, faults=2, returns=False),
     "two jobs for one slot": Setup(jobs=2, attempts=1, crashes=2, freezes=1, outages=1, cancels=1, faults=2),
@@ -45,6 +47,7 @@ RULES = {
     "release while a POST is in the air": Setup(),
     "finish ignores the cancel": Setup(cancels=1),
     "stop without settle": Setup(cancels=1),
+    "boot ignored at take-back": Setup(outages=1, moves=1),
     "gap not counted": Setup(freezes=1, gap=True),
 }
 

@@ -7,7 +7,7 @@ from genflow.jobs import SubmitState
 
 from . import rows
 from .rows import NOWHERE, Job, Submit
-from .servers import abandon, delete_entry, stop_prompt
+from .servers import abandon, delete_entry, stop_prompt, unqueue
 from .state import Item, Setup, State, Steps, Worker, lose, new_uid, put, set_job, set_worker, spend, write
 
 
@@ -54,7 +54,8 @@ def claims(s: State, i: int, setup: Setup) -> Steps:
             choice = [job.bound] if s.servers[job.bound].up else []
         for k in choice:
             if job.open:
-                at, uid = ("stop" if job.open.stop else "ask recovered"), job.open.uid
+                stopping = "take" if job.open.stop == rows.NEIGHBOUR else "stop"
+                at, uid = (stopping if job.open.stop else "ask recovered"), job.open.uid
                 if "takeover posts again" in setup.broken:
                     at = "post"
             elif job.collecting != NOWHERE:
@@ -108,7 +109,7 @@ def work(s: State, i: int, w: Worker, setup: Setup) -> Steps:
         yield f"w{i} gets no answer in time", set_worker(s, i, at="ask doubt")
         if "release while a POST is in the air" in setup.broken:
             yield f"w{i} hands over", _unbound(s, i, doubtful=False)
-    elif w.at in ("wait", "stop"):
+    elif w.at in ("wait", "stop", "take"):
         yield from _waits(s, i, w, setup)
     elif w.at == "collect":
         if s.servers[w.server].up:
@@ -194,6 +195,13 @@ def _waits(s: State, i: int, w: Worker, setup: Setup) -> Steps:
             yield f"! w{i} gives up a run that will not be stopped (c)", _unbound(spent, i, doubtful=True, counted=True)
     elif job.cancel:
         yield f"w{i} writes down that it stops the run", write(s, i, rows.stopping(job, w.token, "cancel"), "stop")
+    elif w.at == "take" and detail == "running":
+        yield f"w{i} keeps the prompt that began", write(s, i, rows.keep_here(job, w.token), "wait")
+    elif w.at == "take":
+        yield f"w{i} takes the prompt out of the queue", _checked(s, i, "unqueue", "take", setup)
+    elif detail == "pending" and (spent := spend(s, "moves")):
+        row = rows.stopping(job, w.token, rows.NEIGHBOUR)
+        yield f"w{i} writes down that it takes the prompt back", write(spent, i, row, "take")
     elif detail == "running" and (spent := spend(s, "bad_runs")):
         row = rows.stopping(job, w.token, "timeout")
         yield f"! w{i} sees the run timeout pass", write(spent, i, row, "stop")
@@ -229,7 +237,11 @@ def _unknown(s: State, i: int, w: Worker, earlier: str, setup: Setup) -> Steps:
     rebooted = job.open.rebooted and "boot ignored" not in setup.broken
     if earlier == "success":
         yield f"w{i} adopts an earlier success", write(s, i, rows.collect(job, w.token), "collect")
-    elif job.open.stop:
+    elif job.open.stop == rows.NEIGHBOUR and not (
+        job.open.rebooted and "boot ignored at take-back" not in setup.broken
+    ):
+        yield f"w{i} took submit {w.uid} back, it goes elsewhere", _unbound(s, i, doubtful=False)
+    elif job.open.stop and job.open.stop != rows.NEIGHBOUR:
         row = _retry(job, w, setup, doubtful=doubtful)
         yield f"w{i} sees the stopped run gone (a)", write(s, i, row, counted=True)
     elif job.open.state is SubmitState.ACCEPTED and "lost is waited for" in setup.broken:
@@ -268,7 +280,8 @@ def _call(s: State, i: int, call: str, at: str) -> State:
     s = set_worker(s, i, at=at)
     if w.late and call == "delete":  # it may take the end of the next holder's run with it: section 8 (d)
         s = s._replace(ran=put(s.ran, w.job, False))
-    return delete_entry(s, w.server, w.job) if call == "delete" else stop_prompt(s, w.server, w.job)
+    changes = {"delete": delete_entry, "cancel": stop_prompt, "unqueue": unqueue}
+    return changes[call](s, w.server, w.job)
 
 
 def replies(away: State, queued: State, i: int, name: str, setup: Setup) -> Steps:

@@ -132,7 +132,7 @@ async def test_a_quarantine_holds_at_once_for_every_worker(bench: Bench) -> None
     ledger = await bench.worker("w1")
     await ledger.intent(following, submit=uuid4(), server_id=server, boot=None, slots=2)
     [hold] = await bench.claim("w1", server)
-    await Registry(bench.writer, following.worker_id).quarantine(server, "CUDA fault", seconds=60.0)
+    await Registry(bench.writer, following.worker_id).quarantine(server, "CUDA fault", seconds=60.0, needs_run=True)
     with pytest.raises(SlotTaken):
         await ledger.intent(hold, submit=uuid4(), server_id=server, boot=None, slots=2)
     await ledger.release(hold)

@@ -100,7 +100,7 @@ async def test_a_file_of_another_size_than_said_is_not_completed(size: int) -> N
         assert len(made.conversations[0].received) < made.conversations[0].size
 
 
-@pytest.mark.parametrize("name", ["ü.png", 'a".png', "a\\b.png", "a\r\nb.png", "", "a/b.png"])
+@pytest.mark.parametrize("name", ['a".png', "a\\b.png", "a\r\nb.png", "", "a/b.png"])
 async def test_a_name_the_server_would_keep_differently_is_refused(name: str) -> None:
     async with double() as made:
         with pytest.raises(ValueError, match="for an upload must"):

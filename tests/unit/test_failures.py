@@ -238,7 +238,7 @@ def test_a_policy_survives_its_json_and_takes_defaults_for_what_is_absent() -> N
         {"max_attempts": True},
         {"max_attempts": 1.5},
         {"max_resubmits": -1},
-        {"base_s": 0},
+        {"base_s": -1},
         {"cap_s": float("inf")},
         {"run_timeout_s": float("nan")},
         {"silence_timeout_s": "300"},

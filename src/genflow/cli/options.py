@@ -28,8 +28,8 @@ JOBS = (
 RABBIT = ("rabbitmq", "rabbitmq_queue", "ack", "prefetch")
 WORKER = (
     "gpu", "instance", "slots", "max_in_flight", "health_host", "health_port", "probe_s", "no_server_s", "max_queue",
-    "quarantine_s", "poll_ms", "claim_poll_s", "grace_s", "on_grace", "heartbeat", "margin", "post_timeout", "settle",
-    "stop_grace_s", "previews", "collect_window_s", "server_lost_after_s",
+    "quarantine_s", "stuck_s", "poll_ms", "claim_poll_s", "grace_s", "on_grace", "heartbeat", "margin", "post_timeout",
+    "settle", "stop_grace_s", "previews", "collect_window_s", "server_lost_after_s",
 )  # fmt: skip
 
 ALIASES = {"slots": ["--depth"], "data": ["--store"], "rabbitmq_queue": ["--queue"]}

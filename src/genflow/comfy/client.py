@@ -197,6 +197,16 @@ class ComfyServer:
             return _ended(entry, submit)
         return _open(items, submit) or Answer(Known.UNKNOWN, why="neither in /queue nor in /history")
 
+    async def runs_before(self, job_id: UUID) -> frozenset[str] | None:
+        """The ids of what runs while this prompt is pending, None where it is not. Reads `/queue`: ask seldom."""
+        async with _within(CALL_TIMEOUT_S):
+            queue = await self._get_object("/queue", timeout_s=CALL_TIMEOUT_S)
+        running, pending = (
+            [str(item[1]) for item in queue.get(name) or () if isinstance(item, list) and len(item) > 1]
+            for name in ("queue_running", "queue_pending")
+        )
+        return frozenset(running) if str(job_id) in pending else None
+
     async def _queue(self, job_id: UUID) -> list[messages.QueueItem]:
         return messages.queue_items(await self._get_object("/queue", timeout_s=QUEUE_TIMEOUT_S), job_id)
 

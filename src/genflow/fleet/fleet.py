@@ -10,19 +10,22 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
 import aiohttp
 import structlog
 
+from genflow.backoff import doubling
 from genflow.comfy import ComfyError, ComfyServer, access
+from genflow.failures import NEEDS_RUN
 from genflow.fleet import choice
 from genflow.fleet.breaker import Breaker
 from genflow.fleet.choice import Lengths, Room, choice_line
 from genflow.fleet.probe import Seen, Unanswered, probe
 from genflow.fleet.server import FleetServer, fleet_name, is_loopback
+from genflow.fleet.trial import TrialFailed, run_trial
 from genflow.loops import cut_off, happens
 from genflow.needs import without_uploads
 from genflow.protocol import boottime
@@ -37,6 +40,12 @@ LEARN_S = 180.0
 """Seconds after which a server is asked again what it can do: a model may have been added by hand."""
 LEARN_AGAIN_S = 15.0
 """The same after it could not tell."""
+IDLE_S = 1.0
+"""Seconds without anything to claim after which a server is given a prompt that waits at another one."""
+TRIAL_S = 30.0
+"""Seconds that a distrusted server has for a tiny prompt."""
+LONGEST_S = 3_600.0
+"""Longest time between two trials of one server, in seconds."""
 
 
 @dataclass(slots=True)
@@ -48,6 +57,7 @@ class _Told:
     stats_at: float | None = None
     learned: UUID | None = None
     learn_at: float = 0.0
+    failed_trials: int = 0
 
 
 class Fleet:
@@ -78,6 +88,7 @@ class Fleet:
         self._alive_s = alive_s
         self._max_queue = max_queue
         self._tasks: list[asyncio.Task[None]] = []
+        self._trials: set[asyncio.Task[None]] = set()
         self._probe_now: dict[int, asyncio.Event] = {}
         self._told: dict[int, _Told] = {}
         self._room = Room.SOME
@@ -118,8 +129,8 @@ class Fleet:
         self._tasks = [asyncio.create_task(self._probe_loop(server)) for server in self.servers]
 
     async def stop(self) -> None:
-        """End the probes."""
-        await cut_off(self._tasks)
+        """End the probes and trials."""
+        await cut_off([*self._tasks, *self._trials])
 
     def by_id(self, server_id: int | None) -> FleetServer | None:
         """One of this worker's servers."""
@@ -147,6 +158,24 @@ class Fleet:
     def take_slot(self, server: FleetServer, job_id: UUID) -> None:
         """This worker's job uses a slot of the server from now on."""
         server.ours.add(job_id)
+        server.idle_since = None
+
+    def nothing_for(self, servers: Sequence[FleetServer]) -> None:
+        """Nothing that waits could be claimed for these: those without any prompt idle."""
+        for server in self.servers:
+            if server not in servers or server.ahead:
+                server.idle_since = None
+            elif server.idle_since is None:
+                server.idle_since = boottime()
+
+    def take_spare(self, instead_of: FleetServer) -> FleetServer | None:
+        """Another server that idles while nothing waits; whoever is told of it has it for a while."""
+        for server in self.servers:
+            idle = server.idle_since is not None and boottime() - server.idle_since >= IDLE_S
+            if server is not instead_of and server.takes_new and idle:
+                server.idle_since = None
+                return server
+        return None
 
     def free_slot(self, server: FleetServer, job_id: UUID) -> None:
         """The job's run is over, or it left: its slot may be filled while its files are still collected."""
@@ -160,9 +189,10 @@ class Fleet:
         self._probe_now[server.id].set()
 
     async def quarantine(self, server: FleetServer, reason: str) -> None:
-        """Keep new work from it, in the whole fleet, until a new boot or for the set time."""
+        """Keep new work from it, in the whole fleet, until a new boot or for the set time, or until it ran a trial."""
         log.warning("server_quarantined", server=server.name, reason=reason, next="genflow servers list")
-        await self._registry.quarantine(server.id, reason, seconds=self._quarantine_s)
+        needs_run = reason in NEEDS_RUN
+        await self._registry.quarantine(server.id, reason, seconds=self._quarantine_s, needs_run=needs_run)
         server.standing = Standing(ServerState.QUARANTINED, reason)  # now, not only once a probe has read it back
         self._probe_now[server.id].set()
 
@@ -205,6 +235,7 @@ class Fleet:
             has_jobs_route=None if seen is None else seen.jobs_route,
             vram=None if seen is None else server.vram,
             capabilities_hash=capabilities,
+            trial_s=2 * TRIAL_S,
         )
         server.standing, server.capabilities = found.standing, found.capabilities
         if seen is None:
@@ -213,9 +244,34 @@ class Fleet:
             server.others = max(0, seen.depth - before)
             server.strangers = max(0, seen.depth - found.accepted)
             self._up(server, seen)
+        if found.trial:
+            self._begin_trial(server)
         self._tell_room()
         if (server.takes_new and not was_new) or (seen is not None and not was_healthy):
             self.on_change()
+
+    def _begin_trial(self, server: FleetServer) -> None:
+        task = asyncio.create_task(self._trial(server), name=f"trial of {server.name}")
+        self._trials.add(task)
+        task.add_done_callback(self._trials.discard)
+
+    async def _trial(self, server: FleetServer) -> None:
+        """Have a distrusted server run a tiny prompt; free again after a success, else distrusted for longer."""
+        told, reason = self._told[server.id], server.standing.reason or "a trial failed"
+        try:
+            await run_trial(server.comfy, within_s=TRIAL_S)
+        except TrialFailed as error:
+            told.failed_trials += 1
+            seconds = doubling(told.failed_trials, base_s=self._quarantine_s, cap_s=max(LONGEST_S, self._quarantine_s))
+            await self._registry.quarantine(server.id, reason, seconds=seconds, needs_run=True)
+            log.warning(
+                "trial_failed", server=server.name, why=str(error), again_s=seconds, next="genflow servers list"
+            )
+        else:
+            told.failed_trials = 0
+            if await self._registry.trial_passed(server.id):
+                log.info("trial_passed", server=server.name, was=reason)
+        self._probe_now[server.id].set()
 
     def _up(self, server: FleetServer, seen: Seen) -> None:
         told = self._told[server.id]

@@ -31,6 +31,8 @@ class FleetServer:
     standing: Standing = field(default_factory=lambda: Standing(ServerState.READY, None))
     ours: set[UUID] = field(default_factory=set)
     """Jobs of this worker that take a slot here."""
+    idle_since: float | None = None
+    """Since when nothing that waits could be claimed for it while it had nothing to do (boottime seconds)."""
     others: int = 0
     """Prompts there that are not this worker's, at the last probe."""
     strangers: int = 0

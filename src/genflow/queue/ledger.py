@@ -189,6 +189,10 @@ class Ledger:
         """Write down why the run is about to be stopped."""
         await self._fenced("stop_asked", hold, {"no": no, "reason": reason.value})
 
+    async def keep_here(self, hold: Hold, no: int) -> None:
+        """A prompt that was to be taken back runs: nothing stops it."""
+        await self._fenced("keep_here", hold, {"no": no})
+
     async def close_submit(
         self, hold: Hold, no: int, state: SubmitState, *, reason: str, doubtful: bool = False, resubmit: bool = False
     ) -> int:
@@ -255,6 +259,7 @@ class Ledger:
         spend: bool = True,
         attempt: int | None = None,
         delay_s: float = 0.0,
+        moved: bool = False,
         outcome: str = "failed",
         avoid: bool = False,
         min_vram: int | None = None,
@@ -279,6 +284,7 @@ class Ledger:
                 "spend": spend,
                 "attempt": attempt,
                 "delay_s": delay_s,
+                "moved": moved,
                 "outcome": outcome,
                 "avoid": avoid,
                 "min_vram": min_vram,

@@ -181,6 +181,8 @@ class Work:
     """Servers where a submit of this job was closed without its end being seen."""
     uploads: list[UploadRecord]
     inputs: list[InputFile]
+    taken_back: int
+    """How often a pending prompt of it was taken back for a server that idled."""
     oom_attempts: int
     gone_attempts: int
 
@@ -316,6 +318,7 @@ def work_of(row: dict[str, Any]) -> Work:
             for file in row["uploads"]
         ],
         inputs=inputs_of(row["inputs"]),
+        taken_back=row["taken_back"],
         oom_attempts=row["oom_attempts"],
         gone_attempts=row["gone_attempts"],
     )

@@ -46,6 +46,8 @@ class Probed:
     standing: Standing
     accepted: int
     capabilities: bytes | None
+    trial: bool
+    """Whether this worker is to have it run a trial now."""
 
 
 class Registry:
@@ -113,8 +115,12 @@ class Registry:
         has_jobs_route: bool | None = None,
         vram: int | None = None,
         capabilities_hash: bytes | None = None,
+        trial_s: float = 60.0,
     ) -> Probed:
-        """Record what a probe saw (None: not seen this time); what the fleet knows of the server."""
+        """Record what a probe saw (None: not seen this time); what the fleet knows of the server.
+
+        Where it is told to have the server run a trial, no other worker is for `trial_s` seconds.
+        """
         rows = await self._writer.write(
             "probe_result",
             {
@@ -126,17 +132,27 @@ class Registry:
                 "has_jobs_route": has_jobs_route,
                 "vram": vram,
                 "capabilities_hash": capabilities_hash,
+                "trial_s": trial_s,
             },
         )
         row = rows[0]
         found = row["capabilities_hash"]
         return Probed(
-            Standing(ServerState(row["state"]), row["reason"]), row["accepted"], None if found is None else bytes(found)
+            Standing(ServerState(row["state"]), row["reason"]),
+            row["accepted"],
+            None if found is None else bytes(found),
+            row["trial"],
         )
 
-    async def quarantine(self, server_id: int, reason: str, *, seconds: float) -> None:
-        """Keep new work from a server until a new boot or for `seconds`."""
-        await self._writer.write("quarantine", {"server": server_id, "reason": reason, "seconds": seconds})
+    async def quarantine(self, server_id: int, reason: str, *, seconds: float, needs_run: bool) -> None:
+        """Keep new work from a server until a new boot or for `seconds`, with `needs_run` until a trial ran then."""
+        await self._writer.write(
+            "quarantine", {"server": server_id, "reason": reason, "seconds": seconds, "needs_run": needs_run}
+        )
+
+    async def trial_passed(self, server_id: int) -> bool:
+        """A distrusted server ran its trial; whether that set it free (a person may have been faster)."""
+        return bool(await self._writer.write("trial_passed", {"server": server_id}))
 
     async def save_object_info(self, hash: bytes, body: str) -> None:
         """Keep a server's own description of its nodes."""

@@ -28,6 +28,7 @@ from genflow.worker.endings import SERVER_AWAY_S, Open
 from genflow.worker.held import HeldJob
 from genflow.worker.judging import Judging
 from genflow.worker.pace import Pace
+from genflow.worker.pending import Pending
 from genflow.worker.run import GivenAway, JobRun
 from genflow.worker.submitting import Submitting
 from genflow.worker.tools import Tools
@@ -114,15 +115,17 @@ class Attempt:
         """Poll until the run ended; its entry, or None where the prompt is lost and to be queued again."""
         failpoints.hit("wait.before")
         pace = Pace(self._job.tools.poll_s, self._job.work.policy, submit.listener, submit.running_for_s)
+        pending = Pending(self._job, submit)
         seen_running, away, unreadable_since = False, 0, None
         while True:
-            reason = submit.stop_reason or pace.overdue()
+            reason = pace.overdue() if submit.stop_reason in (None, StopReason.NEIGHBOUR) else submit.stop_reason
             if self._job.run.cancel_asked:
                 reason = StopReason.CANCEL
             if reason is not None:
                 return await self._judging.stop(submit, reason)
             if self._job.run.leaving:
                 await self._leave(submit)
+            await pending.take_out()
             finding = await self._job.asker.look(submit.uuid)
             if finding.adopted is not None:
                 await self._collecting.adopt(submit, finding.adopted)
@@ -130,7 +133,10 @@ class Attempt:
             if finding.known is not Known.CANT_TELL:
                 unreadable_since = None
             match finding.known:
+                case Known.PENDING:
+                    await pending.waits()
                 case Known.RUNNING if not seen_running:
+                    await pending.runs()
                     pace.saw_running()
                     seen_running = submit.executed = True
                     self._job.run.cancel_asked |= await self._job.ledger.running(
@@ -140,6 +146,7 @@ class Attempt:
                 case Known.ENDED if finding.answer.entry is not None:
                     return await self._judging.ended(submit, finding.answer.entry)
                 case Known.UNKNOWN:
+                    await pending.gone(finding.answer)
                     await self._judging.lost(submit, accepted=finding.answer.entry is None)
                     return None
                 case Known.CANT_TELL if away >= AWAY_ASKS:

@@ -28,4 +28,5 @@ class Tools:
     previews: bool = False
     """Whether temporary files are results."""
     cancel_unreachable_s: float = 60.0
+    stuck_s: float = 900.0
     tell: Teller = silent

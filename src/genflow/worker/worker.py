@@ -145,7 +145,8 @@ class Worker:
 
     async def _claim_unbound(self) -> int:
         """One job for the best server that has one to take."""
-        for server in self._fleet.choices():
+        choices = self._fleet.choices()
+        for server in choices:
             if self._room <= 0:
                 return 0
             lengths, able = self._fleet.lengths(), self._abilities.of(server.id)
@@ -156,6 +157,7 @@ class Worker:
                 self._begin(claim, hold, chosen)
             if claimed:
                 return len(claimed)
+        self._fleet.nothing_for(choices)
         return 0
 
     def _previous(self, claim: Claim, server: FleetServer) -> FleetServer:

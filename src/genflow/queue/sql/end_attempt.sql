@@ -43,6 +43,7 @@ set state = case when held.cancel_at is not null then 12 else %(state)s end,
     avoid_id = case when %(avoid)s then coalesce((select server_id from closed), j.server_id, j.avoid_id)
                     else j.avoid_id end,
     min_vram = greatest(j.min_vram, %(min_vram)s::bigint),
+    moved = j.moved + %(moved)s::int,
     server_id = null, step = least(j.step, 1::smallint), collects = 0, deadline_at = null,
     token = j.token + 1, worker_id = null, lease_until = genflow.clock()
 from held

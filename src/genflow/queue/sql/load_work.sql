@@ -20,6 +20,7 @@ select j.id, j.step, j.attempt, j.takeovers, j.resubmits, j.collects, j.cancel_a
                  from genflow.job_assets as r
                  join genflow.assets as a on a.id = r.asset_id
                  where r.job_id = j.id), '[]') as inputs,
+       (select count(*) from genflow.submits as b where b.job_id = j.id and b.stop_reason = 'neighbour') as taken_back,
        (select count(*) from genflow.attempts as a where a.job_id = j.id and a.class = 'oom') as oom_attempts,
        (select count(*) from genflow.attempts as a where a.job_id = j.id and a.class = 'gone') as gone_attempts
 from genflow.jobs as j

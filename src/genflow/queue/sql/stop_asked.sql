@@ -1,4 +1,5 @@
--- Who stops a run says so before the first call that stops it. Locks: the job's row (fence). Index: jobs_pkey, submits_pkey.
+-- Who stops a run says so before the first call that stops it. The first reason stays; a take-back gives way to any.
+-- Locks: the job's row (fence). Index: jobs_pkey, submits_pkey.
 with held as materialized (
     select id
     from genflow.jobs
@@ -6,7 +7,7 @@ with held as materialized (
     for update
 ), marked as (
     update genflow.submits as u
-    set stop_reason = coalesce(u.stop_reason, %(reason)s)
+    set stop_reason = case when coalesce(u.stop_reason, 'neighbour') = 'neighbour' then %(reason)s else u.stop_reason end
     from held
     where u.job_id = held.id and u.no = %(no)s and u.state < 10
 )
