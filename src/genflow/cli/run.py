@@ -19,12 +19,8 @@ if TYPE_CHECKING:
     from genflow.intake.jobs_file import FileJob
     from genflow.worker.telling import Told
 
-JobsFile = Annotated[
-    Path, typer.Argument(metavar="FILE", help="JSONL or CSV, a job a line.", show_default=False, exists=True)
-]
-WorkflowFile = Annotated[
-    Path | None, typer.Option("--workflow", help="The workflow of rows that name none.", exists=True)
-]
+JobsFile = Annotated[Path, typer.Argument(metavar="FILE", help="JSONL or CSV, a job a line.", show_default=False)]
+WorkflowFile = Annotated[Path | None, typer.Option("--workflow", help="The workflow of rows that name none.")]
 
 
 @with_settings((*SHARED, *JOBS, *WORKER))
