@@ -49,6 +49,22 @@ def walk_outputs(outputs: Mapping[str, Any]) -> list[Output]:
     return found
 
 
+def files_beside(outputs: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """Folder and name of files that nodes wrote beside those they list: VHS_VideoCombine's PNG of the first frame."""
+    items = [
+        item
+        for by_key in outputs.values()
+        for listed in (by_key.values() if isinstance(by_key, dict) else ())
+        for item in (listed if isinstance(listed, list) else ())
+        if isinstance(item, dict)
+    ]
+    return {
+        (str(item.get("subfolder") or ""), item["workflow"])
+        for item in items
+        if isinstance(item.get("workflow"), str) and item.get("type", "output") == "output"
+    }
+
+
 def _of_key(node_id: str, key: str, items: list[Any]) -> list[Output]:
     found: list[Output] = []
     values: list[tuple[int, Any]] = []

@@ -48,6 +48,8 @@ async def test_a_second_store_takes_what_its_server_has_done_already(genflow: Se
     words = (*QUICK, "--attempts=2", "--timeout-s=120", "--no-scrub")
     first = await run(genflow, HERE / "jobs/real.jsonl", "first", *words)
     assert (normal(first), first.status) == (transcript("real"), 3)
+    pictures = genflow.folder / "first" / "jobs" / "00000021-0000-4000-8000-000000000000"
+    assert genflow.files(str(pictures)) == ["3-solid_00001_.png", "4-inverted_00001_.png"], "a person finds them"
     second = normal(await run(genflow, HERE / "jobs/real.jsonl", "second", *words))
     assert [line for line in second if line in transcript("second")] == transcript("second")
     once_more = normal(await run(genflow, HERE / "jobs/real.jsonl", "first", *words))

@@ -382,3 +382,19 @@ async def test_a_folder_that_can_not_be_used_is_named(tmp_path: Path) -> None:
     with pytest.raises(GenflowError, match=str(tmp_path / "file")) as refusal:
         LocalStore(tmp_path / "file" / "store")
     assert (refusal.value.code, refusal.value.status) == ("storage_unavailable", 503)
+
+
+async def test_blobs_get_names_that_a_person_can_read(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    blob = await store.put(stream(b"a picture"))
+    for _ in range(2):
+        await store.name("job", {"3-solid_00001_.png": blob.hash, "../../etc/passwd": blob.hash, "": blob.hash})
+    found = {path.name: path.read_bytes() for path in (tmp_path / "jobs" / "job").iterdir()}
+    assert found == {name: b"a picture" for name in ("3-solid_00001_.png", "_.._etc_passwd", "_")}
+    moved = await asyncio.to_thread(tmp_path.rename, tmp_path.with_name("moved"))
+    assert (moved / "jobs" / "job" / "3-solid_00001_.png").read_bytes() == b"a picture", "the folder may be moved"
+    again = LocalStore(moved)
+    await again.unname("job")
+    await again.unname("job")
+    assert list((moved / "jobs").iterdir()) == []
+    assert await again.size(blob.hash) == len(b"a picture")

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from genflow.outputs import TEXTS_PER_KEY, Output, output_id, walk_outputs
+from genflow.outputs import TEXTS_PER_KEY, Output, files_beside, output_id, walk_outputs
 from tests.unit import recorded
 
 
@@ -123,3 +123,10 @@ def test_two_collectors_agree_on_an_outputs_id() -> None:
         output_id(uuid4(), "2", "images", 0),
     }
     assert len(ids) == 6
+
+
+def test_a_file_that_a_video_node_wrote_beside_its_own_is_known() -> None:
+    """VHS_VideoCombine names its PNG of the first frame in the item's `workflow` alone."""
+    item = {"filename": "a_00001.mp4", "subfolder": "genflow/x/1", "type": "output", "workflow": "a_00001.png"}
+    preview = item | {"type": "temp", "workflow": "b.png"}
+    assert files_beside({"7": {"gifs": [item, None, "text", preview]}, "8": 1}) == {("genflow/x/1", "a_00001.png")}

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import shutil
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -121,6 +122,24 @@ class LocalStore:
             _sync_folder(path.parent)
 
         await self._run("delete a blob", remove)
+
+    async def name(self, folder: str, names: Mapping[str, bytes]) -> None:
+        """See Store.name: links in `<root>/jobs/<folder>/`. Not synced: the database knows all without them."""
+        place = self._root / "jobs" / _plain(folder)
+
+        def link() -> None:
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for name, hash in names.items():
+                path = place / _plain(name)
+                path.unlink(missing_ok=True)
+                path.symlink_to(os.path.relpath(self._path(hash), place))
+
+        await self._run("name a blob", link)
+
+    async def unname(self, folder: str) -> None:
+        """See Store.unname."""
+        place = self._root / "jobs" / _plain(folder)
+        await self._run("take names away", lambda: shutil.rmtree(place, ignore_errors=True))
 
     async def marker(self) -> str:
         """See Store.marker. Of several processes that make it at once, one wins and all read the winner's."""
@@ -279,3 +298,9 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _plain(name: str) -> str:
+    """A file name of one part, whatever a node or a person called it."""
+    kept = "".join("_" if character == "/" or not character.isprintable() else character for character in name)
+    return kept.encode()[:200].decode(errors="ignore").lstrip(".") or "_"

@@ -6,7 +6,7 @@ same content twice is one blob, and nobody deletes a blob that a row still needs
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -68,6 +68,14 @@ class Store(Protocol):
 
     async def delete(self, hash: bytes) -> None:
         """Remove the blob, if it is there."""
+        ...
+
+    async def name(self, folder: str, names: Mapping[str, bytes]) -> None:
+        """Give blobs names that a person can read, together in a folder. A convenience: a store may do nothing."""
+        ...
+
+    async def unname(self, folder: str) -> None:
+        """Take the names of a folder away again, if there are any; the blobs stay."""
         ...
 
     async def marker(self) -> str:

@@ -15,7 +15,7 @@ from genflow import failpoints
 from genflow.backoff import doubling
 from genflow.comfy import CALL_TIMEOUT_S, ComfyError
 from genflow.fleet import Fleet, FleetServer
-from genflow.outputs import walk_outputs
+from genflow.outputs import files_beside, walk_outputs
 from genflow.protocol import Known, boottime
 from genflow.queue import Sweeps
 from genflow.queue.records import Chore, input_folder
@@ -67,15 +67,18 @@ class Scrubs:
         answer = await server.comfy.ask(chore.job_id, submit, doubt=True)
         if answer.known not in (Known.ENDED, Known.EARLIER_ENDED, Known.UNKNOWN):
             return False  # it runs, or nobody can tell
-        files = walk_outputs(chore.payload.get("outputs") or {})
+        kept = [chore.payload.get("outputs") or {}]
         if answer.known is Known.ENDED and answer.entry is not None:
-            files += walk_outputs(answer.entry.outputs)
-        own = input_folder(chore.job_id) + "/"
-        names = {
+            kept.append(answer.entry.outputs)
+        found = {
             (file.subfolder, file.filename)
-            for file in files
-            if file.text is None and file.folder_type == "output" and f"{file.subfolder}/".startswith(own)
+            for outputs in kept
+            for file in walk_outputs(outputs)
+            if file.text is None and file.folder_type == "output"
         }
+        found.update(*map(files_beside, kept))
+        own = input_folder(chore.job_id) + "/"
+        names = {(folder, name) for folder, name in found if f"{folder}/".startswith(own)}
         if not await self._empty(chore, server, sorted(names), "output", until) or boottime() > until:
             return False
         failpoints.hit("scrub.before_history")

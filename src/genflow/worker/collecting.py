@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NoReturn
 
 import structlog
@@ -58,6 +59,9 @@ class Collecting:
                     await files.store_output(self._job.tools, self._job.run, self._job.server, output)
                     for output in wanted
                 ]
+                named = {f"{output.node_id}-{output.name}": output.hash for output in stored}
+                with suppress(GenflowError):  # a convenience, on which no job depends
+                    await self._job.tools.store.name(str(self._job.id), named)
                 failpoints.hit("download.before_commit")
                 state = await self._job.ledger.finish(self._job.hold, stored)
                 if state is not None:
@@ -76,6 +80,8 @@ class Collecting:
             await self._later(error.message, record)
         failpoints.hit("download.after_commit")
         log.info(state.name.lower(), job=str(self._job.id), server=self._job.server.name, outputs=len(stored))
+        if state is State.CANCELED:
+            await self._job.tools.store.unname(str(self._job.id))
         if state is State.SUCCEEDED:
             self._job.tools.tell(Done(self._job.id, self._job.attempt, self._job.server.given, stored))
         raise GivenAway
