@@ -9,10 +9,9 @@ import aiohttp
 import pytest
 
 from genflow.failpoints import FAILPOINTS
-from tests.support.service import Process, Service, Simulator
+from tests.support.service import ON_THE_WAY, Process, Service, Simulator
 
 OF_THE_API = [name for name in FAILPOINTS if name.startswith("enqueue.")]
-OF_A_WORKER = [name for name in FAILPOINTS if not name.startswith(("enqueue.", "rabbit.", "scrub.", "end."))]
 
 ASKED_AGAIN = {"upload.after": "uploads", "download.in": "views", "download.before_commit": "views"}
 """Killed between doing a step and recording it, the step is done again: with the same bytes, under the same name."""
@@ -46,7 +45,7 @@ async def uploads(genflow: Service) -> int:
     return sum([await simulator.count("upload") for simulator in genflow.simulators])
 
 
-@pytest.mark.parametrize("name", OF_A_WORKER)
+@pytest.mark.parametrize("name", ON_THE_WAY)
 async def test_after_a_kill_of_the_worker(genflow: Service, name: str) -> None:
     await genflow.simulate_pair(**QUICK)
     if name in ("release.before", "cancel.before_stop"):

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from genflow.failpoints import FAILPOINTS
-from tests.support.service import Process, Service, until
+from tests.support.service import ON_THE_WAY, Process, Service, until
 
 QUICK = {"seconds_per_step": 0.01, "seconds_per_megapixel": 0}
 
@@ -21,7 +21,7 @@ AFTER_THE_RUN = [name for name in FAILPOINTS if name.startswith("download.")] + 
 LAST_INSTRUCTIONS = "submit.after_check"
 """Between the last look at the lease and the prompt's last byte: docs/design/protocol.md, section 8 (d)."""
 
-PLACES = [name for name in FAILPOINTS if not name.startswith("enqueue.") and name != LAST_INSTRUCTIONS]
+PLACES = [name for name in ON_THE_WAY if name != LAST_INSTRUCTIONS]
 
 
 async def freeze(genflow: Service, first: Process, job: UUID, place: str) -> None:

@@ -21,10 +21,13 @@ from uuid import UUID, uuid4
 import aiohttp
 import psycopg
 
+from genflow.failpoints import FAILPOINTS
 from tests.support.portraits import face_photo
 
 GENFLOW = Path(sys.executable).parent / "genflow"
 LEASE_S = 3.0
+ON_THE_WAY = [name for name in FAILPOINTS if not name.startswith(("enqueue.", "rabbit.", "scrub.", "end."))]
+"""The failpoints that the worker of a job that came over HTTP and succeeds can meet."""
 TERMINAL = {"succeeded", "failed", "canceled", "expired"}
 
 
