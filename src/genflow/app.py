@@ -191,6 +191,7 @@ async def run_worker(
         await fleet.start()
         ledger = Ledger(writer, worker_id, timing, retention_s=settings.retention_s)
         store = await open_store(settings, pool)
+        abilities = Abilities(writer)
         tools = Tools(
             ledger=ledger,
             fleet=fleet,
@@ -203,12 +204,13 @@ async def run_worker(
             collect_window_s=settings.collect_window_s,
             stuck_s=settings.stuck_s,
             tell=tell,
+            can=abilities.can,
             previews=settings.previews,
         )
         worker = Worker(
             tools,
             Ledger(DirectWriter(heart_pool), worker_id, timing, retention_s=settings.retention_s),
-            Abilities(writer),
+            abilities,
             conninfo=conninfo,
             max_in_flight=settings.max_in_flight,
             claim_poll_s=settings.claim_poll_s,

@@ -168,11 +168,11 @@ class Fleet:
             elif server.idle_since is None:
                 server.idle_since = boottime()
 
-    def take_spare(self, instead_of: FleetServer) -> FleetServer | None:
-        """Another server that idles while nothing waits; whoever is told of it has it for a while."""
+    def take_spare(self, instead_of: FleetServer, able: Callable[[int], bool]) -> FleetServer | None:
+        """Another server that idles while nothing waits, of those `able`; whoever is told of it has it for a while."""
         for server in self.servers:
             idle = server.idle_since is not None and boottime() - server.idle_since >= IDLE_S
-            if server is not instead_of and server.takes_new and idle:
+            if idle and server is not instead_of and server.takes_new and able(server.id):
                 server.idle_since = None
                 return server
         return None

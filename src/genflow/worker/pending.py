@@ -61,7 +61,8 @@ class Pending:
             await self._job.out.quarantine(failure("server_runs_nothing", "").quarantine or "")
             distrusted = True
         if not distrusted and self._job.work.taken_back < MOST_MOVES:
-            spare = self._job.tools.fleet.take_spare(server)
+            class_id = self._job.claim.class_id
+            spare = self._job.tools.fleet.take_spare(server, lambda other: self._job.tools.can(other, class_id))
         if distrusted or spare is not None:
             to = None if spare is None else spare.name
             log.info("taken_back", job=str(self._job.id), server=server.name, idle=to, distrusted=distrusted)

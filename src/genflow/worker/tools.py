@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from genflow.fleet import Fleet
@@ -30,3 +31,5 @@ class Tools:
     cancel_unreachable_s: float = 60.0
     stuck_s: float = 900.0
     tell: Teller = silent
+    can: Callable[[int, int], bool] = lambda server_id, class_id: True
+    """Whether a server can run jobs of a class."""

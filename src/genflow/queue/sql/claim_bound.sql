@@ -13,5 +13,5 @@ set state = 3, worker_id = %(worker)s, token = j.token + 1,
     lease_until = genflow.clock() + %(lease_s)s * interval '1 s'
 from picked
 where j.id = picked.id
-returning j.id, j.token, j.server_id,
+returning j.id, j.token, j.server_id, j.class_id,
           extract(epoch from genflow.clock() - picked.lease_until)::float8 as since_last_holder_s
