@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator
@@ -12,7 +13,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from genflow.comfy import Access, ComfyServer, ServerAnswered, ServerUnreachable, access, open_session
+from genflow.comfy import Access, ComfyServer, ServerAnswered, ServerUnreachable, access, fresh, open_session
 from genflow.errors import GenflowError
 from genflow.outputs import Output
 
@@ -108,6 +109,10 @@ async def test_a_certificate_is_checked_by_the_servers_own_ca_file() -> None:
             assert await trusted.depth() == 3
             with pytest.raises(ServerAnswered):
                 await trusted.queue_delete(uuid4())
+            _, writer = await asyncio.open_connection(
+                "127.0.0.1", server.port, ssl=ssl.create_default_context(cafile=TLS / "server.pem")
+            )
+            reset_after_it_was_closed_twice(writer.transport)
             stranger = ComfyServer("gpu0", url, session)
             with pytest.raises(ServerUnreachable, match="certificate"):
                 await stranger.depth()
@@ -115,6 +120,15 @@ async def test_a_certificate_is_checked_by_the_servers_own_ca_file() -> None:
                 await stranger.queue_delete(uuid4())
     finally:
         await server.close()
+
+
+def reset_after_it_was_closed_twice(transport: asyncio.WriteTransport) -> None:
+    """CPython's TLS transport forgets its protocol then; what is closed already needs no reset."""
+    connector = fresh._Connector()
+    connector.transport = transport
+    transport.close()
+    transport.close()
+    connector.abort()
 
 
 @pytest.mark.parametrize(("content", "why"), [(None, "no such file"), ("no certificate", "PEM")])

@@ -10,6 +10,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,8 +61,10 @@ class _Connector(aiohttp.TCPConnector):
             await asyncio.sleep(_FLUSH_POLL_S)
 
     def abort(self) -> None:
-        if self.transport is not None:
-            self.transport.abort()
+        # CPython's TLS transport forgets its protocol once it was closed twice, and then has nothing left to abort.
+        with suppress(AttributeError):
+            if self.transport is not None:
+                self.transport.abort()
 
 
 def _resetting_socket(address: tuple[Any, ...]) -> socket.socket:
