@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import re
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +11,7 @@ import aiohttp
 import blake3
 from PIL import Image, ImageDraw
 
-from tests.support.service import Process, Service, small_workflow
+from tests.support.service import Service, small_workflow
 
 IMAGE = {"width": 64, "height": 48, "batch_size": 3, "color": 0x336699}
 COMBINE = {"images": ["1", 0], "frame_rate": 8, "loop_count": 0, "pingpong": False, "filename_prefix": "v"}
@@ -111,14 +109,6 @@ async def test_every_kind_is_an_output_whichever_way_the_server_tells_of_it(genf
         await worker.stop()
 
 
-def grown(process: Process) -> int:
-    """The most bytes that a process ever held at once."""
-    status = Path(f"/proc/{process.handle.pid}/status").read_text()
-    found = re.search(r"VmHWM:\s+(\d+) kB", status)
-    assert found is not None
-    return int(found[1]) * 1024
-
-
 async def test_previews_are_no_results_unless_asked_for_and_a_large_file_passes_in_flat_memory(
     genflow: Service,
 ) -> None:
@@ -133,13 +123,13 @@ async def test_previews_are_no_results_unless_asked_for_and_a_large_file_passes_
     video = workflow("1", "3", "mp4")
     [output] = (await genflow.succeeded(await genflow.submit(video)))["outputs"]
     await content(genflow, output)
-    before = [grown(process) for process in (worker, api)]
+    before = [process.grown() for process in (worker, api)]
     await sim.knobs(video_bytes=size)
     video["1"] = {"class_type": "EmptyImage", "inputs": IMAGE | {"color": 5}}
     [output] = (await genflow.succeeded(await genflow.submit(video)))["outputs"]
     assert (output["size_bytes"], output["hash"]) == await content(genflow, output)
     assert output["size_bytes"] == size
-    more = [grown(process) - least for process, least in zip((worker, api), before, strict=True)]
+    more = [process.grown() - least for process, least in zip((worker, api), before, strict=True)]
     assert max(more) < size / 4, more
     await worker.stop()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -70,6 +71,13 @@ class Process:
         """Wait until it was stopped by a signal (a failpoint's freeze)."""
         stat = Path(f"/proc/{self.handle.pid}/stat")
         await until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", f"{self.name} is frozen", within_s)
+
+    def grown(self) -> int:
+        """The most bytes of memory that it ever held at once."""
+        status = Path(f"/proc/{self.handle.pid}/status").read_text()
+        found = re.search(r"VmHWM:\s+(\d+) kB", status)
+        assert found is not None
+        return int(found[1]) * 1024
 
     def said(self, words: str) -> bool:
         """Whether its log holds these words."""
