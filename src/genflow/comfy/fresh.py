@@ -61,7 +61,7 @@ class _Connector(aiohttp.TCPConnector):
             await asyncio.sleep(_FLUSH_POLL_S)
 
     def abort(self) -> None:
-        # CPython's TLS transport forgets its protocol once it was closed twice, and then has nothing left to abort.
+        # CPython 3.11.2: a TLS transport that was closed twice forgot its protocol, and has nothing left to abort.
         with suppress(AttributeError):
             if self.transport is not None:
                 self.transport.abort()
