@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -11,7 +13,10 @@ from psycopg import errors as pg
 from genflow.failures import Policy, failure
 from genflow.jobs import State
 from genflow.queue import Fate, Queue
+from genflow.queue.many import enqueue_many
 from genflow.queue.records import NewJob
+from genflow.queue.statements import statement
+from genflow.queue.writer import Row
 from tests.queue.conftest import Bench
 
 
@@ -138,3 +143,27 @@ async def test_sweeps_that_end_a_job_leave_its_dead_letter_too(bench: Bench) -> 
     assert letter is not None
     assert letter.error is not None
     assert letter.error["code"] == "kills_its_workers"
+
+
+async def test_ids_are_looked_up_one_by_one_however_many_are_known(bench: Bench) -> None:
+    await bench.rows(
+        "insert into genflow.job_keys (tenant_id, scope, key, job_id, body_hash)"
+        " select 1, 'rabbit', id::text, id, ''"
+        " from (select gen_random_uuid() as id from generate_series(1, 20000)) as k"
+        " returning 1"
+    )
+    plans = []
+    write = bench.writer.write
+
+    async def explained(name: str, params: Mapping[str, Any]) -> list[Row]:
+        async with bench.pool.connection() as connection:
+            await connection.execute("analyze genflow.job_keys")
+            cursor = await connection.execute(b"explain " + statement(name).encode(), params)
+            plans.append("\n".join(row["QUERY PLAN"] for row in await cursor.fetchall()))
+        return await write(name, params)
+
+    bench.writer.write = explained  # type: ignore[method-assign]
+    jobs = [a_job() for _ in range(500)]
+    await enqueue_many(bench.writer, jobs, [0] * 500, scope="rabbit", queue_limit=1_000, retention_s=60.0)
+    assert plans
+    assert "Seq Scan on job_keys" not in plans[0], plans[0]

@@ -75,7 +75,8 @@ def commands_shown(page: Path) -> list[list[str]]:
 @pytest.mark.parametrize("page", [page for page in repository_files(".md") if page.name != "cli.md"], ids=relative)
 def test_every_command_shown_is_understood(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "me.jpg").touch()
+    for file in ("me.jpg", "jobs.jsonl"):
+        (tmp_path / file).touch()
     for words in commands_shown(page):
         parse_command(words)
 

@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 from uuid import UUID
 
 from genflow.errors import GenflowError, clean_text
-from genflow.intake.admission import LABELS_BYTES, body_hash, check_size, graph_of
+from genflow.intake.admission import LABELS_BYTES, body_hash, check_size
 from genflow.intake.jobs_file import FileJob, job_of
-from genflow.workflow import AssetRef, read_json, split_object, workflow_not_json
+from genflow.workflow import AssetRef, asset_refs, read_json, split_object, workflow_not_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ def read_message(body: bytes, message_id: str | None, *, max_workflow_bytes: int
     except GenflowError as error:
         raise _invalid(error.message) if error.code == "jobs_file_invalid" else error from None
     check_size(job.workflow, max_workflow_bytes)
-    graph, refs = graph_of(read_json(job.workflow) if job.values else value["workflow"])
-    return MessageJob(job, graph, tuple(refs), body_hash(graph, job.metadata))
+    graph = read_json(job.workflow) if job.values else value["workflow"]  # whose structure `job_of` has checked
+    return MessageJob(job, graph, tuple(asset_refs(graph)), body_hash(graph, job.metadata))
 
 
 def write_message(job_id: UUID, workflow: str, *, metadata: Mapping[str, str], priority: int) -> bytes:

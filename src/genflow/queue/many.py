@@ -95,13 +95,14 @@ def _arrival(job_id: UUID, row: Row) -> Arrival | None:
 
 def _params(jobs: Sequence[NewJob], classes: Sequence[int]) -> dict[str, object]:
     refs = [(asset, job.id) for job in jobs for asset in job.assets]
+    policies = {policy: json.dumps(policy.to_json()) for policy in {job.policy for job in jobs}}
     return {
         "jobs": [job.id for job in jobs],
         "body_hashes": [job.body_hash for job in jobs],
         "workflows": [job.workflow for job in jobs],
         "params": [None if job.params is None else json.dumps(job.params) for job in jobs],
         "metadata": [json.dumps(job.metadata) for job in jobs],
-        "policies": [json.dumps(job.policy.to_json()) for job in jobs],
+        "policies": [policies[job.policy] for job in jobs],
         "priorities": [job.priority for job in jobs],
         "classes": list(classes),
         "ref_assets": [asset for asset, _ in refs],

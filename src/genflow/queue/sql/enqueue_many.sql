@@ -2,12 +2,13 @@
 -- queue_limit (overshoot: what other processes accept at the same time). A row each says what became of it: `new`;
 -- `known` under its key, or as a job that came another way, with the newest job that it leads to and whether that has the
 -- same body; `full`; or none of these, where another transaction takes its key just now: ask again.
+-- The look-ups stand in laterals with a limit, so that each goes by its index: joined, the planner reads whole tables.
 -- Locks: the keys' rows in key order. Index: jobs_live, job_keys_pkey, jobs_pkey, job_specs_root.
 with asked as materialized (
     select *
     from unnest(
-        %(jobs)s::uuid[], %(body_hashes)s::bytea[], %(workflows)s::text[], %(params)s::text[], %(metadata)s::text[],
-        %(policies)s::text[], %(priorities)s::smallint[], %(classes)s::int[]
+        %(jobs)s::uuid[], %(body_hashes)b::bytea[], %(workflows)b::text[], %(params)b::text[], %(metadata)b::text[],
+        %(policies)b::text[], %(priorities)s::smallint[], %(classes)s::int[]
     ) with ordinality as a (job, body_hash, workflow, params, metadata, policy, priority, class_id, place)
 ), depth as (
     select count(*) as live
@@ -15,17 +16,26 @@ with asked as materialized (
 ), known as materialized (
     select a.place, newest.id as job_id, coalesce(s.body_hash, k.body_hash) = a.body_hash as same
     from asked as a
-    join genflow.job_keys as k on k.tenant_id = %(tenant)s and k.scope = %(scope)s and k.key = a.job::text
+    cross join lateral (
+        select *
+        from genflow.job_keys
+        where tenant_id = %(tenant)s and scope = %(scope)s and key = a.job::text
+        limit 1
+    ) as k
     cross join lateral (select genflow.newest(k.job_id) as id) as newest
     left join genflow.job_specs as s on s.job_id = newest.id
     union all
     select a.place, s.job_id, j.tenant_id = %(tenant)s and s.body_hash = a.body_hash
     from asked as a
-    join genflow.jobs as j on j.id = a.job
+    cross join lateral (select id, tenant_id from genflow.jobs where id = a.job limit 1) as j
     join genflow.job_specs as s on s.job_id = genflow.newest(j.id)
-    where not exists (
-        select 1 from genflow.job_keys as k
-        where k.tenant_id = %(tenant)s and k.scope = %(scope)s and k.key = a.job::text)
+    left join lateral (
+        select key
+        from genflow.job_keys
+        where tenant_id = %(tenant)s and scope = %(scope)s and key = a.job::text
+        limit 1
+    ) as k on true
+    where k.key is null
 ), fresh as materialized (
     select a.*, row_number() over (order by a.place) as nth
     from asked as a
