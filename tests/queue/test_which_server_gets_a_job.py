@@ -297,11 +297,17 @@ returning 1
 """
 
 
-async def test_a_claim_reads_a_few_rows_of_each_class_however_long_the_queue_is(bench: Bench) -> None:
+@pytest.mark.parametrize("statistics", ["none", "old", "fresh"])
+async def test_a_claim_reads_a_few_rows_of_each_class_however_long_the_queue_is(bench: Bench, statistics: str) -> None:
     server = await bench.server()
+    if statistics == "old":
+        await bench.enqueue()
+        async with bench.pool.connection() as connection:
+            await connection.execute("analyze genflow.jobs")
     await bench.rows(FIFTY_THOUSAND)
     async with bench.pool.connection() as connection:
-        await connection.execute("analyze genflow.jobs")
+        if statistics == "fresh":
+            await connection.execute("analyze genflow.jobs")
         plans = []
         asked: dict[str, dict[str, Any]] = {
             "claim_unbound": {

@@ -35,7 +35,7 @@ with free as (
 ), picked as materialized (
     select id, avoid_id, attempt, step
     from genflow.jobs
-    where id = any(array(select id from heads)) and state = 2 and server_id is null
+    where id = any(array(select id from heads)) and state + 0 = 2 and server_id is null  -- + 0: by id, not by jobs_claim
     order by priority, vtime, seq
     limit (select slots from free)
     for update skip locked
