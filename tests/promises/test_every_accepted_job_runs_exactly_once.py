@@ -45,8 +45,11 @@ async def test_sixty_jobs_on_eight_workers_run_once_each(genflow: Service) -> No
     books = [(await sim.books())["prompts"] for sim in simulators]
     for job in jobs:
         pages = [book[str(job)] for book in books if str(job) in book]
-        assert [(page["posts"], page["executions"]) for page in pages] == [(1, 1)], f"{job}: {pages}"
-    assert sum(len(book) for book in books) == len(jobs), "and nothing else ran"
+        assert sum(page["executions"] for page in pages) == 1, f"{job}: {pages}"
+        # A pending prompt may be taken back for a server that idles: each submit is posted once, and one of them ran.
+        submits = [submit for page in pages for submit in page["submits"].values()]
+        assert {submit["posts"] for submit in submits} == {1}, f"{job}: {pages}"
+    assert {prompt for book in books for prompt in book} == set(map(str, jobs)), "and nothing else ran"
     assert await genflow.sql("select 1 from genflow.jobs where doubled > 0 or resubmits > 0 or attempt <> 1") == []
     [(workers,)] = await genflow.sql("select count(distinct worker_id) from genflow.attempts")
     assert workers > 1, "the work was shared"
