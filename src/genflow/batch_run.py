@@ -92,7 +92,7 @@ async def stored_rows(settings: Settings, batch: UUID) -> AsyncIterator[AsyncIte
         pool = await open_pool(conninfo, 1, 1)
         try:
             batches = Queue(pool, queue_limit=settings.queue_limit, retention_s=settings.retention_s).batches
-            if await batches.counts(batch) is None:
+            if not await batches.exists(batch):
                 raise GenflowError("not_found", f"{settings.data} holds no batch {batch}", status=404)
             yield (row_shape(row) async for row in batches.all_rows(batch))
         finally:
@@ -157,8 +157,7 @@ def _outcome(rows: Sequence[Row]) -> Outcome:
     dead: dict[UUID, str] = {}
     for row in rows:
         if row["state"] == State.FAILED:
-            error = row["error"] or {}
-            dead[row["id"]] = str(error.get("brief") or error.get("message") or "unknown")
+            dead[row["id"]] = row_shape(row)["reason"] or "unknown"
     return Outcome(
         acknowledged=states[State.SUCCEEDED],
         dead=list(dead.items()),

@@ -58,15 +58,16 @@ CLASS_OF: dict[str, FailureClass] = {
 }
 """Every code and its class."""
 
-_QUARANTINES: dict[str, str] = {
+QUARANTINES: dict[str, str] = {
     "would_not_stop": "a run would not stop",
     "cuda_fault": "CUDA fault",
     "server_runs_nothing": "answers HTTP but runs nothing",
     "lost": "several processes behind one URL, or its queue was cleared",
 }
+"""Why a server takes no new work after a failure of this code."""
 
 
-NEEDS_RUN = frozenset(_QUARANTINES[code] for code in ("would_not_stop", "cuda_fault", "server_runs_nothing"))
+NEEDS_RUN = frozenset(QUARANTINES[code] for code in ("would_not_stop", "cuda_fault", "server_runs_nothing"))
 """Reasons for a quarantine that only a prompt that really ran there can end: time and a restart prove nothing."""
 
 
@@ -107,7 +108,7 @@ def failure(
         message=clean_text(message),
         node_id=node_id,
         node_class=node_class,
-        quarantine=quarantine or _QUARANTINES.get(code),
+        quarantine=quarantine or QUARANTINES.get(code),
         traceback=traceback,
         brief=brief or message.partition("\n")[0],
     )

@@ -21,6 +21,7 @@ from aio_pika.abc import AbstractIncomingMessage
 
 from tests.support.postgres import open_folder
 from tests.support.repository import ROOT
+from tests.support.waiting import until
 
 START_S = 90.0
 PASSWORD = "guest"  # noqa: S105 (the broker's own default, on loopback alone)
@@ -41,6 +42,14 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def _is_gone(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
+    return False
 
 
 class Broker:
@@ -129,12 +138,8 @@ class Broker:
         with suppress(ProcessLookupError):
             os.killpg(self._node.pid, how)
         self._node.wait(60)
-        while True:  # the script that started it may be gone before the node itself
-            try:
-                os.killpg(self._node.pid, 0)
-            except ProcessLookupError:
-                break
-            time.sleep(0.02)
+        group = self._node.pid
+        until(lambda: _is_gone(group), "the end of the node itself; the script that started it goes first", 60)
         self._node = None
 
     def close(self) -> None:

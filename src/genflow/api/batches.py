@@ -83,7 +83,7 @@ def routes(context: Context) -> APIRouter:
         """Its rows in the file's order as they stand now; `next_cursor` leads on and is null at the end."""
         query = request.query_params
         batch, limit = uuid_of("batch", batch_id), page_limit(query.get("limit"))
-        if await batches.counts(batch) is None:
+        if not await batches.exists(batch):
             raise not_found("batch", batch_id)
         found = await batches.rows(batch, after=_line(query.get("cursor")), limit=limit)
         more = len(found) == limit

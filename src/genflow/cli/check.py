@@ -14,7 +14,7 @@ from genflow.settings import Settings
 
 if TYPE_CHECKING:
     from genflow.comfy import ComfyServer
-    from genflow.fleet.checkup import Lack
+    from genflow.comfy.checkup import Lack
 
 _NOTE = "InsightFace's own files (models/insightface/models/buffalo_l) can't be seen from outside."
 
@@ -44,7 +44,7 @@ async def _check(settings: Settings, workflow: Path | None, as_json: bool) -> Ex
     from dataclasses import asdict
 
     from genflow.cli.talk import print_json
-    from genflow.fleet.checkup import reached
+    from genflow.comfy.checkup import reached
 
     graphs = _portraits(settings) if workflow is None else [_read(workflow)]
     async with reached(settings.gpu) as clients:
@@ -72,7 +72,7 @@ async def _check(settings: Settings, workflow: Path | None, as_json: bool) -> Ex
 
 async def _of(client: ComfyServer, graphs: list[dict[str, Any]]) -> list[Lack] | str:
     from genflow.comfy import ComfyError
-    from genflow.fleet.checkup import lacks
+    from genflow.comfy.checkup import lacks
 
     try:
         object_info = await client.object_info()

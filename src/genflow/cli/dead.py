@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from genflow.cli.exits import Exit, Misuse
-from genflow.cli.jobs import PAGE, AsJson, print_rows
+from genflow.cli.jobs import AsJson, gather, print_fields, print_rows
 
 if TYPE_CHECKING:
     from genflow.cli.client import Client
@@ -62,8 +62,6 @@ async def _list(wanted: dict[str, Any], group: str | None, limit: int, as_json: 
     from genflow.cli.talk import print_json
 
     query = {name: "true" if value is True else value for name, value in wanted.items()}
-    found: list[dict[str, Any]] = []
-    cursor: str | None = None
     async with connect() as client:
         if group is not None:
             told = await client.get(PATH, query | {"group": group})
@@ -72,13 +70,7 @@ async def _list(wanted: dict[str, Any], group: str | None, limit: int, as_json: 
             else:
                 print_rows(("count", "key", "latest_at", "example"), told["groups"], narrow=("count", "key", "example"))
             return Exit.OK
-        while len(found) < limit:
-            more = {"limit": str(min(PAGE, limit - len(found)))} | ({} if cursor is None else {"cursor": cursor})
-            page = await client.get(PATH, query | more)
-            found += page["dead_letters"]
-            cursor = page["next_cursor"]
-            if cursor is None:
-                break
+        found, cursor = await gather(client, PATH, "dead_letters", query, limit)
     if as_json:
         print_json({"dead_letters": found, "next_cursor": cursor})
     else:
@@ -108,12 +100,7 @@ async def _show(dead_id: str, as_json: bool) -> Exit:
         print_json(letter)
         return Exit.OK
     aside = ("traceback", "workflow", "posted", "attempts", "submits", "reason")
-    for name, value in letter.items():
-        if name in aside or value is None or value == {}:
-            continue
-        if isinstance(value, dict):
-            value = ", ".join(f"{key} = {item}" for key, item in value.items() if item not in (None, ""))
-        typer.echo(f"{name.replace('_', ' '):<16} {value}")
+    print_fields({name: value for name, value in letter.items() if name not in aside})
     for title, columns in (
         ("attempts", ("no", "server", "seconds", "gpu_seconds", "outcome", "code", "reason")),
         ("submits", ("no", "server", "state", "accepted_at", "ended_at", "executed", "gpu_ms")),

@@ -37,7 +37,7 @@ async def _servers(gpu: list[str], as_json: bool) -> Exit:
 
     from genflow.cli.options import read_settings
     from genflow.cli.talk import print_json
-    from genflow.fleet.checkup import look_at, look_line, reached
+    from genflow.comfy.checkup import look_at, look_line, reached
 
     servers: dict[str, ServerSettings] = read_settings(gpu=gpu).gpu
     async with reached(servers) as clients:

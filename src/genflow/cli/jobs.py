@@ -14,6 +14,7 @@ from genflow.cli.exits import Exit, Misuse
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from genflow.cli.client import Client
     from genflow.cli.following import Sight
 
 PAGE = 200
@@ -47,26 +48,31 @@ async def _list(states: list[str], limit: int, as_json: bool) -> Exit:
     from genflow.cli.client import connect
     from genflow.cli.talk import print_json
 
-    found: list[dict[str, Any]] = []
-    cursor: str | None = None
     async with connect() as client:
-        while len(found) < limit:
-            query = {"limit": str(min(PAGE, limit - len(found)))}
-            if states:
-                query["state"] = ",".join(states)
-            if cursor is not None:
-                query["cursor"] = cursor
-            page = await client.get("/genflow/v1/jobs", query)
-            found += page["jobs"]
-            cursor = page["next_cursor"]
-            if cursor is None:
-                break
+        query = {"state": ",".join(states)} if states else {}
+        found, cursor = await gather(client, "/genflow/v1/jobs", "jobs", query, limit)
     if as_json:
         print_json({"jobs": found, "next_cursor": cursor})
     else:
         columns = ("id", "status", "created_at", "completed_at", "attempts", "takeovers", "resubmits", "error_code")
         print_rows(columns, found, narrow=("id", "status", "created_at", "error_code"))
     return Exit.OK
+
+
+async def gather(
+    client: Client, path: str, name: str, query: dict[str, str], limit: int
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Up to `limit` rows of a list that the API tells page by page under `name`, and the cursor to those after them."""
+    found: list[dict[str, Any]] = []
+    cursor: str | None = None
+    while len(found) < limit:
+        more = {"limit": str(min(PAGE, limit - len(found)))} | ({} if cursor is None else {"cursor": cursor})
+        page = await client.get(path, query | more)
+        found += page[name]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    return found, cursor
 
 
 @jobs.command()
@@ -91,14 +97,9 @@ async def _show(job_id: str, as_json: bool) -> Exit:
         print_json(job | {"story": story})
         return Exit.OK
     shown = story | {"queue_position": job["queue_position"]}
-    for name, value in shown.items():
-        if value is None or isinstance(value, list) or value == {}:
-            continue
-        if name == "error":
-            value = f"{value['message']} [{value['code']}]"
-        elif isinstance(value, dict):
-            value = ", ".join(f"{key} = {item}" for key, item in value.items() if item not in (None, ""))
-        typer.echo(f"{name.replace('_', ' '):<16} {value}")
+    if shown["error"] is not None:
+        shown["error"] = f"{shown['error']['message']} [{shown['error']['code']}]"
+    print_fields({name: value for name, value in shown.items() if not isinstance(value, list)})
     for title, rows, columns in (
         ("attempts", story["attempts"], ("no", "server", "started_at", "ended_at", "outcome", "code", "reason")),
         ("submits", story["submits"], ("no", "server", "state", "accepted_at", "ended_at", "executed", "gpu_ms")),
@@ -175,6 +176,16 @@ async def _cancel(job_ids: list[str], as_json: bool) -> Exit:
         print_json({"jobs": answers})
     all_stopped = all(job["status"] in ("canceling", "canceled") for job in answers)
     return Exit.OK if all_stopped else Exit.NEGATIVE
+
+
+def print_fields(fields: dict[str, Any]) -> None:
+    """What is there of one thing, a line a field."""
+    for name, value in fields.items():
+        if value is None or value == {}:
+            continue
+        if isinstance(value, dict):
+            value = ", ".join(f"{key} = {item}" for key, item in value.items() if item not in (None, ""))
+        typer.echo(f"{name.replace('_', ' '):<16} {value}")
 
 
 def print_rows(columns: tuple[str, ...], rows: list[dict[str, Any]], *, narrow: tuple[str, ...] | None = None) -> None:

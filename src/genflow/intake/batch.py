@@ -9,12 +9,12 @@ from uuid import UUID
 
 from genflow.errors import GenflowError
 from genflow.failures import Policy
-from genflow.intake.admission import body_hash, check_assets, check_size, graph_of
+from genflow.intake.admission import body_hash, check_assets, check_size
 from genflow.intake.jobs_file import BadJobsFile, FileJob
 from genflow.queue import Queue
 from genflow.queue.batches import BatchRow
 from genflow.queue.records import NewJob
-from genflow.workflow import AssetRef, check_outputs, read_json
+from genflow.workflow import AssetRef, asset_refs, check_outputs, read_json
 
 
 async def enqueue_file(
@@ -51,7 +51,8 @@ def _rows(
     for job in jobs:
         try:
             check_size(job.workflow, max_bytes)
-            graph, needed = graph_of(read_json(job.workflow))
+            graph = read_json(job.workflow)  # whose structure the reading of the file has checked
+            needed = asset_refs(graph)
             check_outputs(graph, object_info)
         except GenflowError as error:
             bad.append((job.line, error.message))

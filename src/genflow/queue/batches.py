@@ -104,10 +104,11 @@ class Batches:
         by one, as the rows say it now; QueueFull in the middle of that leaves the rest to the next time.
         """
         give_up_at = boottime() + self._patience_s
-        classes = await self._classes.of([row.job.workflow for row in _distinct(rows)])
+        distinct = list({row.job.id: row for row in reversed(rows)}.values())[::-1]  # the first row of each job
+        classes = await self._classes.of([row.job.workflow for row in distinct])
         while True:
             try:
-                batch, failed = await self._create(name, rows, classes, retry_failed, tenant)
+                batch, failed = await self._create(name, rows, distinct, classes, retry_failed, tenant)
                 break
             except OUTAGE:
                 if boottime() > give_up_at:
@@ -120,10 +121,15 @@ class Batches:
         return batch
 
     async def _create(
-        self, name: str, rows: Sequence[BatchRow], classes: Sequence[int], retry_failed: bool, tenant: int
+        self,
+        name: str,
+        rows: Sequence[BatchRow],
+        distinct: Sequence[BatchRow],
+        classes: Sequence[int],
+        retry_failed: bool,
+        tenant: int,
     ) -> tuple[UUID, list[tuple[UUID, BatchRow]]]:
         """The batch, and the dead letters that are to be tried again with their rows."""
-        distinct = _distinct(rows)
         batch = batch_id([row.job.id for row in rows])
         async with self._pool.connection(timeout=5.0) as connection, connection.transaction():
             writer = _Transaction(connection)
@@ -161,7 +167,7 @@ class Batches:
                     details={"limit": self._limit, "got": new},
                 )
             leads = {row.job.id: got.job_id for row, got in zip(distinct, arrivals, strict=True)}
-            before = await writer.write("batch_counts", {"batch": batch, "tenant": tenant, "window_s": RATE_WINDOW_S})
+            before = await writer.write("batch_state", {"batch": batch, "tenant": tenant})
             if before and before[0]["state"] == 2:
                 raise GenflowError(
                     "batch_paused", f"the batch {batch} of this file is paused: genflow batches resume {batch}",
@@ -184,6 +190,10 @@ class Batches:
     async def page(self, *, limit: int, before: datetime | None = None, tenant: int = 1) -> list[Row]:
         """Batches, newest first."""
         return await self._writer.write("batch_list", {"tenant": tenant, "limit": limit, "before": before})
+
+    async def exists(self, batch: UUID, *, tenant: int = 1) -> bool:
+        """Whether there is such a batch. Its rows are not read, as `counts` does."""
+        return bool(await self._writer.write("batch_state", {"batch": batch, "tenant": tenant}))
 
     async def counts(self, batch: UUID, *, tenant: int = 1) -> Row | None:
         """The batch with its rows counted as batch_counts.sql does, or None."""
@@ -218,12 +228,7 @@ class Batches:
         await self._writer.write("announce", {})
 
     async def _move(self, name: str, batch: UUID, tenant: int) -> None:
-        if await self.counts(batch, tenant=tenant) is None:
+        if not await self.exists(batch, tenant=tenant):
             raise GenflowError("not_found", f"there is no batch {batch}", status=404)
         while len(await self._writer.write(name, {"batch": batch, "tenant": tenant, "limit": STEP})) == STEP:
             pass
-
-
-def _distinct(rows: Sequence[BatchRow]) -> list[BatchRow]:
-    """The first row of each job."""
-    return list({row.job.id: row for row in reversed(rows)}.values())[::-1]

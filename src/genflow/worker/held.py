@@ -48,11 +48,8 @@ class HeldJob:
         self.work = await self.ledger.load(self.hold)
         self.run.cancel_asked |= self.work.cancel_asked
         self.attempt = self.work.attempt
-        self._at(self.server)
-
-    def _at(self, server: FleetServer) -> None:
-        self.asker = Asker(self.tools, self.run, server, self.work)
-        self.out = Endings(self.tools, self.run, server, self.work)
+        self.asker = Asker(self.tools, self.run, self.server, self.work)
+        self.out = Endings(self.tools, self.run, self.server, self.work)
 
     def cant_tell(self, answer: Answer) -> None:
         """A server that gave no answer gets no new work until a probe is answered."""

@@ -8,7 +8,7 @@ import structlog
 
 from genflow import failpoints
 from genflow.comfy import ComfyError
-from genflow.failures import Failure, FailureClass, Then, decide, failure, from_execution
+from genflow.failures import QUARANTINES, Failure, FailureClass, Then, decide, failure, from_execution
 from genflow.jobs import State, StopReason, SubmitState
 from genflow.protocol import HistoryEntry
 from genflow.worker.asking import room
@@ -96,7 +96,7 @@ class Judging:
         if stopped.entry is not None and succeeded and told is None and reason is not StopReason.CANCEL:
             return await self.ended(submit, stopped.entry)
         if stopped.state is SubmitState.ABANDONED:
-            await self._job.out.quarantine("a run would not stop")
+            await self._job.out.quarantine(QUARANTINES["would_not_stop"])
         ran = submit.executed or stopped.entry is not None
         if reason in (StopReason.CANCEL, StopReason.SHUTDOWN):
             state = State.CANCELED if reason is StopReason.CANCEL else State.QUEUED

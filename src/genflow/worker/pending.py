@@ -11,7 +11,7 @@ from __future__ import annotations
 import structlog
 
 from genflow.comfy import ComfyError
-from genflow.failures import NEEDS_RUN, failure
+from genflow.failures import NEEDS_RUN, QUARANTINES
 from genflow.jobs import StopReason
 from genflow.protocol import Answer, boottime
 from genflow.queue.registry import ServerState
@@ -58,7 +58,7 @@ class Pending:
         server, spare = self._job.server, None
         distrusted = server.standing.state is ServerState.QUARANTINED and server.standing.reason in NEEDS_RUN
         if not distrusted and await self._stands_still():
-            await self._job.out.quarantine(failure("server_runs_nothing", "").quarantine or "")
+            await self._job.out.quarantine(QUARANTINES["server_runs_nothing"])
             distrusted = True
         if not distrusted and self._job.work.taken_back < MOST_MOVES:
             class_id = self._job.claim.class_id

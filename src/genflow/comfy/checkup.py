@@ -10,7 +10,10 @@ from typing import Any
 
 import aiohttp
 
-from genflow.comfy import ComfyError, ComfyServer, Device, access, open_session
+from genflow.comfy.access import access, open_session
+from genflow.comfy.client import ComfyServer
+from genflow.comfy.errors import ComfyError
+from genflow.comfy.messages import Device
 from genflow.needs import Capabilities, named_choices
 from genflow.settings import ServerSettings
 
