@@ -13,6 +13,7 @@ import subprocess
 import threading
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -174,6 +175,18 @@ def test_its_owner_killed_it_ends_too(folder: Path) -> None:
         server.stop()
 
 
+def freeze(folder: Path) -> set[int]:
+    """The main process first: it starts no further one then. The process of a connection that just closed may end."""
+    os.kill(main_process(folder), signal.SIGSTOP)
+    frozen: set[int] = set()
+    for pid in processes_on(cluster_of(folder)):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+            frozen.add(pid)
+    assert main_process(folder) in frozen
+    return frozen
+
+
 @pytest.mark.parametrize("left", ["whole", "without its main process"])
 def test_what_a_killed_owner_left_is_ended_before_the_next_start(
     folder: Path, monkeypatch: pytest.MonkeyPatch, left: str
@@ -183,9 +196,7 @@ def test_what_a_killed_owner_left_is_ended_before_the_next_start(
     monkeypatch.setattr(leftovers, "_IMMEDIATE_S", 0.2)
     with owners(folder, 1) as (owner,):
         put(owner.ready(), 1)
-        frozen = processes_on(cluster_of(folder))
-        for pid in frozen:
-            os.kill(pid, signal.SIGSTOP)
+        frozen = freeze(folder)
         owner.kill()
         if left != "whole":
             os.kill(main_process(folder), signal.SIGKILL)
