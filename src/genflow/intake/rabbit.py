@@ -117,9 +117,12 @@ class RabbitIntake:
     async def _serve(self, session: Session) -> None:
         """Work on this connection until this process leaves. BrokerLost where the connection ends first."""
         self._session, self._held = session, {}
-        work = [asyncio.create_task(self._accept(session)), asyncio.create_task(self._tell(session))]
+        accepting = asyncio.create_task(self._accept(session))
+        work = [accepting, asyncio.create_task(self._tell(session))]
         if self._ack == "terminal":
-            work.append(asyncio.create_task(self._settle(session)))
+            # What comes in last may be over already: the last look is after it.
+            accepting.add_done_callback(lambda _: self._look.set())
+            work.append(asyncio.create_task(self._settle(session, accepting)))
         lost = asyncio.create_task(session.end())
         try:
             await _all_of(work, lost)
@@ -193,11 +196,11 @@ class RabbitIntake:
 
     # --- jobs that are over ---
 
-    async def _settle(self, session: Session) -> None:
-        """Acknowledge the messages whose jobs are over, until this process leaves, and then once more."""
+    async def _settle(self, session: Session, accepting: asyncio.Task[None]) -> None:
+        """Acknowledge the messages whose jobs are over, until this process leaves and takes no more, then once more."""
         pause_s = _SOONEST_LOOK_S
         while True:
-            last = self._leaving.is_set()
+            last = self._leaving.is_set() and accepting.done()
             if held := dict(self._held):
                 over = await through_outages(self._queue.settled, list({*held.values()}))
                 for tag in [tag for tag, job in held.items() if job in over]:
