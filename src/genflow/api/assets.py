@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from genflow.api import shapes
-from genflow.api.context import Context, uuid_of
+from genflow.api.context import Context, tenant_of, uuid_of
 from genflow.api.errors import not_found
 from genflow.errors import GenflowError
 from genflow.queue.records import AssetRecord
@@ -28,12 +28,12 @@ def routes(context: Context) -> APIRouter:
     @router.get("/{asset_id}")
     async def look(request: Request, asset_id: str) -> JSONResponse:
         """The asset's record, with a fresh link to its bytes."""
-        return JSONResponse(shapes.asset(await asset_of(context, asset_id), context.links(request)))
+        return JSONResponse(shapes.asset(await asset_of(context, request, asset_id), context.links(request)))
 
     @router.get("/{asset_id}/content")
     async def content(request: Request, asset_id: str) -> Response:
         """The asset's bytes, whole or one range of them."""
-        record = await asset_of(context, asset_id)
+        record = await asset_of(context, request, asset_id)
         start, end = byte_range(request.headers.get("range"), record.size)
         headers = {
             "Accept-Ranges": "bytes",
@@ -52,10 +52,10 @@ def routes(context: Context) -> APIRouter:
     return router
 
 
-async def asset_of(context: Context, asset_id: str) -> AssetRecord:
+async def asset_of(context: Context, request: Request, asset_id: str) -> AssetRecord:
     """An asset's record. GenflowError 404 `not_found` where there is none, or it is past its time."""
     wanted = uuid_of("asset", asset_id)
-    found = await context.queue.assets([wanted])
+    found = await context.queue.assets([wanted], tenant=tenant_of(request))
     if wanted not in found:
         raise not_found("asset", asset_id)
     return found[wanted]

@@ -37,6 +37,12 @@ class Context:
         return links_of(request, self.settings.public_url)
 
 
+def tenant_of(request: Request) -> int:
+    """Whose jobs, assets and keys this request may touch: those of its API key, or the first tenant's without keys."""
+    tenant: int = getattr(request.state, "tenant", 1)
+    return tenant
+
+
 def uuid_of(what: str, given: str) -> UUID:
     """The id in a path. Whatever is no canonical UUID names nothing: GenflowError 404 `not_found`."""
     if not _UUID.fullmatch(given):

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 
 from genflow.api import shapes
 from genflow.api.bodies import json_fields
-from genflow.api.context import Context, idempotency_key, uuid_of
+from genflow.api.context import Context, idempotency_key, tenant_of, uuid_of
 from genflow.api.errors import not_found
 from genflow.errors import GenflowError, clean_text
 from genflow.intake.admission import LABELS_BYTES, body_hash, check_assets, check_size, graph_of, labels
@@ -42,7 +42,7 @@ def routes(context: Context) -> APIRouter:
         else:
             graph, refs = graph_of(workflow)
         check_outputs(graph, await context.queue.known_object_info())
-        await check_assets(context.queue, refs)
+        await check_assets(context.queue, refs, tenant=tenant_of(request))
         job = NewJob(
             id=uuid4(),
             workflow=text,
@@ -52,9 +52,10 @@ def routes(context: Context) -> APIRouter:
             metadata=metadata,
             extra_data=extra_data,
             idempotency_key=key,
+            tenant=tenant_of(request),
         )
         await context.queue.enqueue(job)
-        return created(context, request, await view_of(context, job.id))
+        return created(context, request, await view_of(context, request, job.id))
 
     @router.get("")
     async def listing(request: Request) -> JSONResponse:
@@ -64,29 +65,29 @@ def routes(context: Context) -> APIRouter:
     @router.get("/{job_id}")
     async def look(request: Request, job_id: str) -> JSONResponse:
         """The job as it is now, with every output committed so far."""
-        view = await view_of(context, uuid_of("job", job_id), watched=True)
+        view = await view_of(context, request, uuid_of("job", job_id), watched=True)
         return JSONResponse(shapes.job(view, context.links(request)))
 
     @router.get("/{job_id}/events")
     async def events(request: Request, job_id: str) -> JSONResponse:
         """Not offered; clients poll the job."""
-        await view_of(context, uuid_of("job", job_id))
+        await view_of(context, request, uuid_of("job", job_id))
         raise GenflowError("not_implemented", "This server streams no events; poll the job.", status=501)
 
     @router.post("/{job_id}/cancel")
     async def cancel(request: Request, job_id: str) -> JSONResponse:
         """Ask for the job's end. Idempotent; a finished job stays as it is."""
         wanted = uuid_of("job", job_id)
-        if not await context.queue.cancel(wanted):
+        if not await context.queue.cancel(wanted, tenant=tenant_of(request)):
             raise not_found("job", job_id)
-        return JSONResponse(shapes.job(await view_of(context, wanted), context.links(request)))
+        return JSONResponse(shapes.job(await view_of(context, request, wanted), context.links(request)))
 
     return router
 
 
-async def view_of(context: Context, job_id: UUID, *, watched: bool = False) -> JobView:
+async def view_of(context: Context, request: Request, job_id: UUID, *, watched: bool = False) -> JobView:
     """A job's view. GenflowError 404 `not_found` where there is none, or it is past its time."""
-    view = await context.queue.view(job_id, watched=watched)
+    view = await context.queue.view(job_id, tenant=tenant_of(request), watched=watched)
     if view is None:
         raise not_found("job", str(job_id))
     return view

@@ -25,7 +25,7 @@ from genflow.api.bodies import (
     object_field,
     unsupported_media_type,
 )
-from genflow.api.context import Context, idempotency_key
+from genflow.api.context import Context, idempotency_key, tenant_of
 from genflow.api.jobs import created, view_of
 from genflow.errors import GenflowError, clean_text
 from genflow.intake.admission import body_hash, labels
@@ -67,10 +67,10 @@ def routes(context: Context) -> APIRouter:
             # Whatever can be refused without looking at the photo has been by now.
             check_outputs(_workflow(context, parameters, uuid4()), await context.queue.known_object_info())
             if isinstance(source, str):
-                asset = await _known_photo(context, source)
+                asset = await _known_photo(context, request, source)
                 asset_id, hash = asset.id, asset.hash or b""
             else:
-                asset_id, hash = await _new_photo(context, source)
+                asset_id, hash = await _new_photo(context, source, tenant_of(request))
         job = NewJob(
             id=uuid4(),
             workflow=json.dumps(_workflow(context, parameters, asset_id, hash)),
@@ -81,13 +81,14 @@ def routes(context: Context) -> APIRouter:
             metadata=metadata,
             idempotency_key=key,
             start_by_s=start_by_s,
+            tenant=tenant_of(request),
         )
         await context.queue.enqueue(job)
         headers = {}
         if wait_s is not None:
             headers["Preference-Applied"] = f"wait={wait_s}"
-            await _wait_for_end(context, job.id, wait_s)
-        return created(context, request, await view_of(context, job.id), headers)
+            await _wait_for_end(context, job, wait_s)
+        return created(context, request, await view_of(context, request, job.id), headers)
 
     return router
 
@@ -143,9 +144,9 @@ def _photo_source(fields: Mapping[str, Any], upload: UploadFile | None) -> Uploa
     return given
 
 
-async def _known_photo(context: Context, given: str) -> AssetRecord:
+async def _known_photo(context: Context, request: Request, given: str) -> AssetRecord:
     try:
-        asset = await asset_of(context, given)
+        asset = await asset_of(context, request, given)
     except GenflowError as error:
         if error.code != "not_found":
             raise
@@ -158,7 +159,7 @@ async def _known_photo(context: Context, given: str) -> AssetRecord:
     return asset
 
 
-async def _new_photo(context: Context, upload: UploadFile) -> tuple[UUID, bytes]:
+async def _new_photo(context: Context, upload: UploadFile, tenant: int) -> tuple[UUID, bytes]:
     """The asset and the hash of a photo, cleaned and in the store."""
     settings = context.settings
     limits = photos.Limits(settings.max_photo_bytes, settings.max_photo_pixels, settings.min_photo_side)
@@ -172,6 +173,7 @@ async def _new_photo(context: Context, upload: UploadFile) -> tuple[UUID, bytes]
         name="photo.jpg",
         type="image",
         content_type=photos.CONTENT_TYPE,
+        tenant=tenant,
     )
     return asset_id, blob.hash
 
@@ -185,9 +187,9 @@ def _workflow(context: Context, parameters: Parameters, asset_id: UUID, hash: by
     return portrait_workflow(parameters, photo, context.settings.portrait)
 
 
-async def _wait_for_end(context: Context, job_id: UUID, wait_s: float) -> None:
+async def _wait_for_end(context: Context, job: NewJob, wait_s: float) -> None:
     until = boottime() + wait_s
-    while not await context.queue.ended(job_id):
+    while not await context.queue.ended(job.id, tenant=job.tenant):
         left = until - boottime()
         if left <= 0:
             return

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
 from genflow.api import shapes
-from genflow.api.context import Context, uuid_of
+from genflow.api.context import Context, tenant_of, uuid_of
 from genflow.api.errors import invalid_request, not_found
 from genflow.errors import GenflowError, clean_text
 from genflow.jobs import State
@@ -26,7 +26,12 @@ def routes(context: Context) -> APIRouter:
         """Jobs, newest first, `limit` at a time; `next_cursor` leads to the older ones and is null at the end."""
         query = request.query_params
         limit = page_limit(query.get("limit"))
-        rows = await context.queue.page(limit=limit + 1, before=_cursor(query.get("cursor")), states=_states(query))
+        rows = await context.queue.page(
+            limit=limit + 1,
+            before=_cursor(query.get("cursor")),
+            states=_states(query),
+            tenant=tenant_of(request),
+        )
         shown = rows[:limit]
         more = len(rows) > limit
         return JSONResponse(
@@ -36,7 +41,7 @@ def routes(context: Context) -> APIRouter:
     @router.get("/{job_id}")
     async def story(request: Request, job_id: str) -> JSONResponse:
         """What was tried, where, and what ran: attempts, submits, takeovers, resubmits, seed."""
-        row = await context.queue.story(uuid_of("job", job_id))
+        row = await context.queue.story(uuid_of("job", job_id), tenant=tenant_of(request))
         if row is None:
             raise not_found("job", job_id)
         return JSONResponse(shapes.story(row))

@@ -33,11 +33,11 @@ def graph_of(workflow: Any) -> tuple[dict[str, Any], list[AssetRef]]:
     return graph, asset_refs(graph)
 
 
-async def check_assets(queue: Queue, refs: Sequence[AssetRef]) -> None:
+async def check_assets(queue: Queue, refs: Sequence[AssetRef], *, tenant: int = 1) -> None:
     """GenflowError `missing_asset` unless each reference is an asset of this tenant with its bytes in the store."""
     if not refs:
         return
-    found = await queue.assets([ref.id for ref in refs])
+    found = await queue.assets([ref.id for ref in refs], tenant=tenant)
     for ref in refs:
         if ref.id not in found or found[ref.id].hash is None:
             raise missing_asset("workflow", "unknown", f"there is no asset {ref.id}", got=str(ref.id))
