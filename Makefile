@@ -18,7 +18,7 @@ K ?=
 ONLY ?=
 ARGS ?=
 
-.PHONY: help demo test check bench flake lock format docs install clean
+.PHONY: help demo test check sdk bench flake lock format docs install clean
 
 help: ## List the commands
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -35,6 +35,9 @@ check: $(TOOLS) ## Lint, types, import rules, documentation, house rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q -p no:randomly tests/unit/test_repository_*.py
+
+sdk: $(TOOLS) ## Drive genflow with the official Python and TypeScript SDKs, and with the documentation's clients
+	@scripts/run_tests.sh -v tests/sdk
 
 bench: $(TOOLS) ## Print the benchmarks' figures (ONLY=name prints one)
 	$(BIN)/python -m bench $(ONLY)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from bench import endurance, gpu_idle, makespan, overhead, polling, queue_floor, rabbit_intake
+from bench import endurance, false_ends, gpu_idle, makespan, overhead, polling, polls, queue_floor, rabbit_intake
 
 BENCHES = {
     "overhead": overhead.run,
@@ -15,6 +15,8 @@ BENCHES = {
     "makespan": makespan.run,
     "endurance": endurance.run,
     "polling": polling.run,
+    "false_ends": false_ends.run,
+    "polls": polls.run,
 }
 
 

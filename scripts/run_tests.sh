@@ -14,6 +14,17 @@ fi
 if ! scripts/system_rabbitmq.sh >/dev/null 2>.cache/system_rabbitmq.log; then
     not_run+=("RabbitMQ ($(tail -n 1 .cache/system_rabbitmq.log))")
 fi
+# The clients of tests/sdk: Node's packages for the official TypeScript SDK, PHP, a browser.
+if ! scripts/node_packages.sh tests/sdk/typescript 2>.cache/node_packages.log; then
+    not_run+=("the TypeScript SDK ($(tail -n 1 .cache/node_packages.log))")
+fi
+for program in php chromium; do
+    if bin=$(scripts/system_program.sh "$program" 2>".cache/system_$program.log"); then
+        PATH=$PATH:$bin
+    else
+        not_run+=("$program ($(tail -n 1 ".cache/system_$program.log"))")
+    fi
+done
 
 .venv/bin/python -m pytest -n "${JOBS:-2}" --dist loadgroup "$@"
 status=$?

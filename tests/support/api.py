@@ -80,7 +80,10 @@ class Client:
 async def serving(queue: Queue, store: Store, settings: Settings, pool: Pool) -> AsyncIterator[Client]:
     """A client of an API that runs for as long as the context is open."""
     app = create_app(queue, store, settings, pool)
-    listener = socket.create_server(("127.0.0.1", 0))
+    # Named as TCP, for asyncio sends at once on such sockets only: else each answer waits 40 ms for a delayed ACK.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
     server = _Server(uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=2))
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
