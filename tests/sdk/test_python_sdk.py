@@ -64,7 +64,7 @@ async def test_a_photo_goes_in_its_picture_comes_out_and_goes_in_again() -> None
         assert corner(await back.to_bytes()) == (255, 0, 0)
         assert (await comfy.jobs.get(job.id)).status == "succeeded"
         told = await job.get_workflow()
-        assert (told.format, set(told.workflow)) == ("api", set(INVERTED))
+        assert (told.format, set(told.graph)) == ("api", set(INVERTED))
 
 
 async def test_short_jobs_that_are_polled_tightly_never_show_a_false_end() -> None:

@@ -10,6 +10,7 @@ from fastapi import Depends, FastAPI, Request
 from genflow import __version__
 from genflow.api import assets, batches, dead, health, jobs, portraits, servers, story
 from genflow.api.context import Context
+from genflow.api.document import describe
 from genflow.api.errors import handle_errors
 from genflow.errors import GenflowError, clean_text
 from genflow.postgres.pool import Pool
@@ -33,6 +34,7 @@ def create_app(queue: Queue, store: Store, settings: Settings, pool: Pool) -> Fa
     for room in (jobs, assets, portraits, story, dead, batches, servers):
         app.include_router(room.routes(context))
     app.include_router(health.routes(health.checks(pool, store)))
+    describe(app)
     return app
 
 
