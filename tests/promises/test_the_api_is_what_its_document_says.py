@@ -28,10 +28,13 @@ async def test_whatever_is_sent_the_answer_is_documented(genflow: Service, tmp_p
     known = {"job_id": done, "asset_id": output, "given_id": dead, "batch_id": batch["id"], "name": "test/sim0"}
     config = tmp_path / "schemathesis.toml"
     config.write_text("[parameters]\n" + "".join(f'"path.{name}" = "{value}"\n' for name, value in known.items()))
-    command = [
+    command: list[str | Path] = [
         Path(sys.executable).parent / "schemathesis", "--config-file", config, "run", f"{genflow.url}/openapi.json",
         "--checks", CHECKS, "--seed", str(SEED), "--max-examples", str(EXAMPLES),
         "--phases", "coverage,fuzzing", "--no-color", "--warnings", "off",
     ]  # fmt: skip
-    found = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, cwd=tmp_path)
-    assert found.returncode == 0, found.stdout[-6_000:] + found.stderr[-2_000:]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=tmp_path
+    )
+    said, _ = await process.communicate()
+    assert process.returncode == 0, said.decode()[-8_000:]
