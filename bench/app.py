@@ -50,7 +50,7 @@ async def serve(conninfo: str, folder: Path) -> None:
             await connection.execute("create table if not exists bench_rows (id uuid primary key, body text not null)")
         settings = Settings.model_validate({"queue_limit": QUEUE_LIMIT})
         queue = Queue(pool, queue_limit=settings.queue_limit, retention_s=settings.retention_s)
-        app = create_app(queue, LocalStore(folder), settings, pool)
+        app = create_app(queue, LocalStore(folder), settings, pool, link_secret=b"bench")
         add_floor(app, pool)
         listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))

@@ -100,6 +100,7 @@ async def run_api(settings: Settings, conninfo: str) -> AsyncIterator[str]:
     import uvicorn
 
     from genflow.api.app import create_app
+    from genflow.api.signing import LINKS
 
     class _QuietServer(uvicorn.Server):
         """Leaves the signals to `until_stopped`."""
@@ -117,7 +118,8 @@ async def run_api(settings: Settings, conninfo: str) -> AsyncIterator[str]:
         )
         listener = _listen(settings.host, settings.port)
         stack.callback(listener.close)
-        app = create_app(queue, await open_store(settings, pool), settings, pool)
+        store = await open_store(settings, pool)
+        app = create_app(queue, store, settings, pool, link_secret=await queue.files.secret(LINKS))
         server = _QuietServer(
             uvicorn.Config(
                 app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=10,

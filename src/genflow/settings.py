@@ -187,6 +187,12 @@ class Settings(BaseSettings):
     max_batch_bytes: int = Field(64 * 1024 * 1024, ge=1_024, description="Largest jobs file accepted, in bytes.")
     max_photo_bytes: int = Field(20 * 1024 * 1024, ge=1_024, description="Largest photo accepted, in bytes.")
     max_photo_pixels: int = Field(50_000_000, ge=65_536, description="Most pixels a photo may have once decoded.")
+    max_asset_bytes: int = Field(
+        2 * 1024**3, ge=1_024, description="Largest file accepted as an asset, in bytes; ComfyUI itself takes 100 MB."
+    )
+    url_ttl_s: float = Field(
+        3_600.0, gt=0, description="Seconds that a link to a picture opens it without a key, at least."
+    )
     min_photo_side: int = Field(128, ge=1, description="Shortest side of a photo, in pixels.")
 
     # The worker and its servers

@@ -32,8 +32,8 @@ async def test_the_worker_never_holds_it_whole(genflow: Service) -> None:
     worker = await genflow.worker()
     blob = await LocalStore(genflow.folder).put(picture())
     async with await open_pool(genflow.database, 1, 1) as pool:
-        asset = await Queue(pool, queue_limit=10, retention_s=3600.0).add_upload(
-            hash=blob.hash, sha256=blob.sha256, size=SIZE, name="big.jpg", type="image", content_type="image/jpeg"
+        asset = await Queue(pool, queue_limit=10, retention_s=3600.0).files.add(
+            blob, name="big.jpg", type="image", content_type="image/jpeg"
         )
     graph = {
         "1": {"class_type": "LoadImage", "inputs": {"image": {"__type": "core/ASSET", "info": {"id": str(asset)}}}},

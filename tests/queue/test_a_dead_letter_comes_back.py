@@ -14,8 +14,9 @@ from genflow.failures import Policy, failure
 from genflow.jobs import State
 from genflow.queue import AlreadyRequeued, DeadFilter, Mended, Queue
 from genflow.queue.dead import GroupBy
-from genflow.queue.queue import KeyInUse, QueueFull
-from genflow.queue.records import NewJob
+from genflow.queue.queue import QueueFull
+from genflow.queue.records import KeyInUse, NewJob
+from genflow.storage.store import StoredBlob
 from tests.queue.conftest import Bench, waits_for_a_lock
 
 SEED = 2**64 - 1
@@ -201,8 +202,8 @@ async def test_a_row_of_a_batch_comes_back_in_its_batch(bench: Bench) -> None:
 
 
 async def test_inputs_go_along_and_one_that_is_gone_is_named(bench: Bench) -> None:
-    asset = await bench.queue.add_upload(
-        hash=b"h" * 32, sha256=b"s" * 32, size=3, name="me.png", type="image", content_type="image/png"
+    asset = await bench.queue.files.add(
+        StoredBlob(b"h" * 32, b"s" * 32, 3), name="me.png", type="image", content_type="image/png"
     )
     text = json.dumps(
         {"1": {"class_type": "LoadImage", "inputs": {"image": {"__type": "core/ASSET", "info": {"id": str(asset)}}}}}

@@ -12,8 +12,9 @@ from genflow.failures import Policy, failure
 from genflow.jobs import State, Status, SubmitState
 from genflow.protocol import HistoryEntry
 from genflow.queue import JobCanceled, LeaseLost, Registry, SlotTaken
-from genflow.queue.queue import KeyInUse, QueueFull, retry_after_s
-from genflow.queue.records import NewJob
+from genflow.queue.queue import QueueFull, retry_after_s
+from genflow.queue.records import KeyInUse, NewJob
+from genflow.storage.store import StoredBlob
 from tests.queue.conftest import ENTRY, Bench, output
 
 
@@ -330,9 +331,7 @@ async def test_a_blob_that_is_being_deleted_is_refused(bench: Bench) -> None:
     assert await ledger.finish(hold, [output()]) is None
     assert (await bench.row(job))["state"] == State.HELD
     with pytest.raises(GenflowError):
-        await bench.queue.add_upload(
-            hash=b"h" * 32, sha256=b"s", size=1, name="n", type="image", content_type="image/png"
-        )
+        await bench.queue.files.add(StoredBlob(b"h" * 32, b"s", 1), name="n", type="image", content_type="image/png")
 
 
 async def test_outputs_that_are_no_strict_json_are_kept_all_the_same(bench: Bench) -> None:

@@ -63,9 +63,7 @@ async def _photo() -> AsyncIterator[bytes]:
 async def test_what_a_leaving_worker_cuts_off_is_handed_over(bench: Bench, tmp_path: Path, database: str) -> None:
     store = LocalStore(tmp_path)
     blob = await store.put(_photo())
-    asset = await bench.queue.add_upload(
-        hash=blob.hash, sha256=blob.sha256, size=blob.size, name="a.png", type="image", content_type="image/png"
-    )
+    asset = await bench.queue.files.add(blob, name="a.png", type="image", content_type="image/png")
     job = NewJob(id=uuid4(), workflow=WORKFLOW, body_hash=b"", policy=Policy(), assets=(asset,))
     await bench.queue.enqueue(job)
     worker_id, timing = uuid4(), Timing.from_lease(LEASE_S)

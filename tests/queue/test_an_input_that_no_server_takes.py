@@ -54,9 +54,7 @@ async def work_on_a_photo(
     app.router.add_post("/upload/image", answer)
     store = LocalStore(folder)
     blob = await store.put(photo())
-    asset = await bench.queue.add_upload(
-        hash=blob.hash, sha256=blob.sha256, size=blob.size, name="a.png", type="image", content_type="image/png"
-    )
+    asset = await bench.queue.files.add(blob, name="a.png", type="image", content_type="image/png")
     job = NewJob(id=uuid4(), workflow=WORKFLOW, body_hash=b"", policy=Policy(), assets=(asset,))
     await bench.queue.enqueue(job)
     if lose_it:

@@ -8,10 +8,11 @@ from urllib.parse import urlsplit
 from fastapi import Depends, FastAPI, Request
 
 from genflow import __version__
-from genflow.api import assets, batches, dead, health, jobs, portraits, servers, story
+from genflow.api import assets, batches, dead, health, jobs, portraits, servers, story, uploads
 from genflow.api.context import Context
 from genflow.api.document import describe
 from genflow.api.errors import handle_errors
+from genflow.api.signing import Signer
 from genflow.errors import GenflowError, clean_text
 from genflow.postgres.pool import Pool
 from genflow.queue import Queue
@@ -21,9 +22,12 @@ from genflow.storage.store import Store
 _ONLY_LOOKS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-def create_app(queue: Queue, store: Store, settings: Settings, pool: Pool) -> FastAPI:
-    """The API of one process. `pool` is what `/readyz` looks through; the caller opens and closes all of them."""
-    context = Context(queue, store, settings)
+def create_app(queue: Queue, store: Store, settings: Settings, pool: Pool, *, link_secret: bytes) -> FastAPI:
+    """The API of one process. `pool` is what `/readyz` looks through; the caller opens and closes all of them.
+
+    `link_secret` signs the links to pictures: the installation's, so that each of its processes knows them.
+    """
+    context = Context(queue, store, settings, Signer(link_secret, settings.url_ttl_s))
     app = FastAPI(
         title="genflow",
         version=__version__,
@@ -31,7 +35,7 @@ def create_app(queue: Queue, store: Store, settings: Settings, pool: Pool) -> Fa
         dependencies=[Depends(_refuse_foreign_pages(settings.public_url))],
     )
     handle_errors(app)
-    for room in (jobs, assets, portraits, story, dead, batches, servers):
+    for room in (jobs, uploads, assets, portraits, story, dead, batches, servers):
         app.include_router(room.routes(context))
     app.include_router(health.routes(health.checks(pool, store)))
     describe(app)

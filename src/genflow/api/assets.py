@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import cast
 from urllib.parse import quote
@@ -12,9 +13,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from genflow.api import shapes
+from genflow.api import thumbnail as thumbnails
 from genflow.api.context import Context, tenant_of, uuid_of
-from genflow.api.errors import not_found
-from genflow.errors import GenflowError
+from genflow.api.errors import invalid_request, not_found
+from genflow.errors import GenflowError, clean_text
 from genflow.queue.records import AssetRecord
 
 _RANGE = re.compile(r"bytes=(?:(\d{1,18})-(\d{0,18})|-(\d{1,18}))")
@@ -30,10 +32,20 @@ def routes(context: Context) -> APIRouter:
         """The asset's record, with a fresh link to its bytes."""
         return JSONResponse(shapes.asset(await asset_of(context, request, asset_id), context.links(request)))
 
+    @router.delete("/{asset_id}", status_code=204)
+    async def delete(request: Request, asset_id: str) -> Response:
+        """Delete the record; its bytes go with the last record of them."""
+        if not await context.queue.files.delete(uuid_of("asset", asset_id), tenant=tenant_of(request)):
+            raise not_found("asset", asset_id)
+        return Response(status_code=204)
+
     @router.get("/{asset_id}/content")
+    @router.head("/{asset_id}/content")
     async def content(request: Request, asset_id: str) -> Response:
-        """The asset's bytes, whole or one range of them."""
+        """The asset's bytes, whole or one range of them; with `w`, a small picture of it."""
         record = await asset_of(context, request, asset_id)
+        if "w" in request.query_params:
+            return await _thumbnail(context, record, request.query_params)
         start, end = byte_range(request.headers.get("range"), record.size)
         headers = {
             "Accept-Ranges": "bytes",
@@ -50,6 +62,28 @@ def routes(context: Context) -> APIRouter:
         return StreamingResponse(body, status_code=status, headers=headers, media_type=record.content_type)
 
     return router
+
+
+async def _thumbnail(context: Context, record: AssetRecord, query: Mapping[str, str]) -> Response:
+    """A small picture, not kept: it is quickly made, and whoever asked may keep it, for an asset never changes."""
+    width, kind = query.get("w", ""), query.get("format", "webp")
+    if not (width.isascii() and width.isdecimal() and int(width[:5]) in thumbnails.WIDTHS):
+        limit = [thumbnails.WIDTHS[0], thumbnails.WIDTHS[-1]]
+        message = f"w must be a whole number of pixels from {limit[0]} to {limit[1]}."
+        raise invalid_request(message, field="w", got=clean_text(width, 40))
+    if kind not in thumbnails.FORMATS:
+        message = f"format must be one of {', '.join(thumbnails.FORMATS)}."
+        raise invalid_request(message, field="format", got=clean_text(kind, 40))
+    if record.hash is None:
+        raise not_found("asset", str(record.id))
+    if record.size > thumbnails.SOURCE_BYTES:
+        raise thumbnails.unsupported(f"the file has {record.size} bytes, more than {thumbnails.SOURCE_BYTES}")
+    async with context.photo_turns:
+        data = b"".join([chunk async for chunk in context.store.read(record.hash)])
+        pixels = context.settings.max_photo_pixels
+        small = await asyncio.to_thread(thumbnails.thumbnail, data, int(width), kind, pixels)
+    headers = {"Cache-Control": "private, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
+    return Response(small, media_type=thumbnails.FORMATS[kind], headers=headers)
 
 
 async def asset_of(context: Context, request: Request, asset_id: str) -> AssetRecord:

@@ -11,6 +11,7 @@ from fastapi import Request
 
 from genflow.api.errors import invalid_request, not_found
 from genflow.api.links import Links, links_of
+from genflow.api.signing import Signer
 from genflow.errors import clean_text
 from genflow.queue import Queue
 from genflow.settings import Settings
@@ -30,11 +31,12 @@ class Context:
     queue: Queue
     store: Store
     settings: Settings
+    signer: Signer
     photo_turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PHOTOS_AT_ONCE))
 
     def links(self, request: Request) -> Links:
         """The addresses for this request's answer."""
-        return links_of(request, self.settings.public_url)
+        return links_of(request, self.settings.public_url, self.signer)
 
 
 def tenant_of(request: Request) -> int:

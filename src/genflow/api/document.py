@@ -139,6 +139,10 @@ ROUTES: dict[str, Route] = {
         query={"w": {"type": "integer", "minimum": 1}, "format": one_of("jpeg", "png", "webp")},
         headers={"Range": TEXT}, plain="*/*",
     ),
+    "HEAD /api/v2/assets/{asset_id}/content": Route(
+        "What a GET would say of the bytes.",
+        {status: None for status in (200, 206, 302, 400, 404, 416, 422)}, headers={"Range": TEXT},
+    ),
     # genflow's own
     "POST /genflow/v1/portraits": Route(
         "A face photo and a prompt in, a job out.",

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from uuid import UUID
 
 from fastapi import Request
+
+from genflow.api.signing import Signer
 
 _HOST = re.compile(r"[A-Za-z0-9._\-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~\-]+)*/?")
@@ -17,10 +21,12 @@ class Links:
     """Absolute addresses below `base`, which ends without a slash and holds the mount prefix."""
 
     base: str
+    signer: Signer
 
-    def content(self, asset_id: UUID) -> str:
-        """Where the bytes of an asset are; the SDK wants this one absolute."""
-        return f"{self.base}/api/v2/assets/{asset_id}/content"
+    def content(self, asset_id: UUID) -> tuple[str, datetime]:
+        """Where the bytes of an asset are, without a key, and until when. The SDK wants this one absolute."""
+        query, expires = self.signer.query(asset_id, time.time())
+        return f"{self.base}/api/v2/assets/{asset_id}/content?{query}", datetime.fromtimestamp(expires, UTC)
 
     def job(self, job_id: UUID) -> dict[str, str]:
         """The follow-up links of a job."""
@@ -28,7 +34,7 @@ class Links:
         return {"self": path, "events": f"{path}/events", "cancel": f"{path}/cancel"}
 
 
-def links_of(request: Request, public_url: str | None) -> Links:
+def links_of(request: Request, public_url: str | None, signer: Signer) -> Links:
     """The links for one request.
 
     `public_url` decides where it is set. Else the request's own Host and mount prefix, or what a proxy in front says of
@@ -36,7 +42,7 @@ def links_of(request: Request, public_url: str | None) -> Links:
     believed. They only shape the links of this one answer.
     """
     if public_url:
-        return Links(public_url.rstrip("/"))
+        return Links(public_url.rstrip("/"), signer)
     scheme = _forwarded(request, "x-forwarded-proto")
     host = _forwarded(request, "x-forwarded-host")
     prefix = _forwarded(request, "x-forwarded-prefix")
@@ -46,7 +52,7 @@ def links_of(request: Request, public_url: str | None) -> Links:
         host = request.url.netloc
     if not prefix or not _PREFIX.fullmatch(prefix):
         prefix = request.scope.get("root_path", "")
-    return Links(f"{scheme}://{host}{prefix.rstrip('/')}")
+    return Links(f"{scheme}://{host}{prefix.rstrip('/')}", signer)
 
 
 def _forwarded(request: Request, header: str) -> str:

@@ -166,10 +166,8 @@ async def _new_photo(context: Context, upload: UploadFile, tenant: int) -> tuple
     async with context.photo_turns:
         photo = await asyncio.to_thread(photos.clean_photo, upload.file, limits)
     blob = await context.store.put(_one_chunk(photo.data))
-    asset_id = await context.queue.add_upload(
-        hash=blob.hash,
-        sha256=blob.sha256,
-        size=blob.size,
+    asset_id = await context.queue.files.add(
+        blob,
         name="photo.jpg",
         type="image",
         content_type=photos.CONTENT_TYPE,

@@ -6,15 +6,13 @@ of the contract's seven. The SDK raises on anything else.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 from genflow.api.links import Links
 from genflow.jobs import State, Status, Step, SubmitState, shown_status
 from genflow.queue.records import AssetRecord, JobView, OutputRecord
-
-_NO_EXPIRY = timedelta(days=36_500)
 
 
 def time(instant: datetime | None) -> str | None:
@@ -30,9 +28,10 @@ def _milliseconds(start: datetime | None, end: datetime | None) -> int | None:
     return max(0, round((end - start).total_seconds() * 1000))
 
 
-def _url_expires(expires: datetime | None, now: datetime) -> str | None:
-    # Our links live as long as what they lead to; the contract wants a time, also for what never expires.
-    return time(expires if expires is not None else now + _NO_EXPIRY)
+def _link(asset: UUID, expires_at: datetime | None, links: Links) -> dict[str, str | None]:
+    """The link to an asset's bytes; it stands no longer than what it leads to."""
+    url, until = links.content(asset)
+    return {"url": url, "url_expires_at": time(until if expires_at is None else min(until, expires_at))}
 
 
 def output(record: OutputRecord, job: JobView, links: Links) -> dict[str, Any]:
@@ -47,8 +46,7 @@ def output(record: OutputRecord, job: JobView, links: Links) -> dict[str, Any]:
         "size_bytes": record.size,
         "hash": None if record.hash is None else f"blake3:{record.hash}",
         "text": record.text,
-        "url": links.content(record.id),
-        "url_expires_at": _url_expires(record.expires_at or job.expires_at, job.created_at),
+        **_link(record.id, record.expires_at or job.expires_at, links),
     }
 
 
@@ -61,10 +59,10 @@ def asset(record: AssetRecord, links: Links) -> dict[str, Any]:
         "content_type": record.content_type,
         "file_path": record.name,
         "created_at": time(record.created_at),
-        "url": links.content(record.id),
-        "url_expires_at": _url_expires(record.expires_at, record.created_at),
+        **_link(record.id, record.expires_at, links),
         "expires_at": time(record.expires_at),
-        "job_id": None if record.job_id is None else str(record.job_id),
+        "job_id": id_text(record.job_id),
+        "tags": record.tags,
     }
 
 

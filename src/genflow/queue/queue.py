@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from psycopg import errors as pg
 from psycopg.types.json import Json, Jsonb
@@ -17,26 +17,12 @@ from genflow.postgres.pool import Pool
 from genflow.queue.batches import Batches
 from genflow.queue.classes import Classes
 from genflow.queue.dead import DeadLetters
+from genflow.queue.files import Files
 from genflow.queue.many import Arrival, Fate, enqueue_many
-from genflow.queue.records import AssetRecord, JobView, NewJob, view_of
+from genflow.queue.records import KEY_TTL_S, AssetRecord, JobView, KeyInUse, NewJob, view_of
 from genflow.queue.servers import Servers
 from genflow.queue.statements import statement
 from genflow.queue.writer import OUTAGE, DirectWriter, Row
-
-KEY_TTL_S = 24 * 3600.0
-"""Seconds an idempotency key is remembered (Comfy API v2)."""
-
-
-class KeyInUse(GenflowError):
-    """The idempotency key belongs to a job already."""
-
-    def __init__(self, job_id: UUID | None) -> None:
-        super().__init__(
-            "idempotency_key_reuse",
-            "this Idempotency-Key was used before; poll the job it made, or send a new key for a new job",
-            status=422,
-            details={"field": "Idempotency-Key", "job_id": None if job_id is None else str(job_id)},
-        )
 
 
 class QueueFull(GenflowError):
@@ -69,6 +55,7 @@ class Queue:
         self._retention_s = retention_s
         self._classes = Classes(self._writer)
         self.servers = Servers(self._writer)
+        self.files = Files(self._writer, retention_s=retention_s)
         self.dead = DeadLetters(
             self._writer,
             self._classes,
@@ -124,10 +111,12 @@ class Queue:
             return
         if outcome["live"] >= self._limit:
             raise await self._full(outcome["live"])
-        owners = await self._writer.write("key_owner", {"tenant": job.tenant, "key": job.idempotency_key})
+        owners = await self._writer.write(
+            "key_owner", {"tenant": job.tenant, "scope": "submit", "key": job.idempotency_key}
+        )
         owner = owners[0]["job_id"] if owners else None
         if owner != job.id:
-            raise KeyInUse(owner)
+            raise KeyInUse(job_id=owner)
 
     async def enqueue_many(
         self, jobs: Sequence[NewJob], *, scope: str, rabbit_queue: str | None = None
@@ -227,29 +216,6 @@ class Queue:
             await self._hint(f"cancel:{job_id}")
         return bool(rows)
 
-    async def add_upload(
-        self, *, hash: bytes, sha256: bytes, size: int, name: str, type: str, content_type: str, tenant: int = 1
-    ) -> UUID:
-        """Record a file that is in the store already; its asset id. GenflowError where clean-up is deleting it."""
-        asset = uuid4()
-        rows = await self._writer.write(
-            "create_upload",
-            {
-                "asset": asset,
-                "tenant": tenant,
-                "hash": hash,
-                "sha256": sha256,
-                "size": size,
-                "name": name,
-                "type": type,
-                "content_type": content_type,
-                "retention_s": self._retention_s,
-            },
-        )
-        if not rows:
-            raise GenflowError("storage_unavailable", "this file is being cleaned up; send it again", status=503)
-        return asset
-
     async def assets(self, ids: Sequence[UUID], *, tenant: int = 1) -> dict[UUID, AssetRecord]:
         """Those of the assets that this tenant has, by id."""
         rows = await self._writer.write("assets_by_id", {"assets": list(ids), "tenant": tenant})
@@ -271,6 +237,7 @@ def _asset_of(row: Row) -> AssetRecord:
         type=row["type"],
         content_type=row["content_type"],
         size=row["size"],
+        tags=row["tags"],
         created_at=row["created_at"],
         expires_at=row["expires_at"],
     )

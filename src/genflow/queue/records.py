@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 import mimetypes
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from genflow.errors import GenflowError
 from genflow.failures import Policy
 from genflow.jobs import State, Status, Step, SubmitState, shown_status
+
+KEY_TTL_S = 24 * 3600.0
+"""Seconds an idempotency key is remembered (Comfy API v2)."""
+
+
+class KeyInUse(GenflowError):
+    """The idempotency key belongs to a job, or to an uploaded asset, already."""
+
+    def __init__(self, *, job_id: UUID | None = None, asset_id: UUID | None = None) -> None:
+        made = "upload" if asset_id is not None else "job"
+        does = "look at the asset" if asset_id is not None else "poll the job"
+        super().__init__(
+            "idempotency_key_reuse",
+            f"this Idempotency-Key was used before; {does} it made, or send a new key for a new {made}",
+            status=422,
+            details={"field": "Idempotency-Key"}
+            | {name: str(each) for name, each in (("job_id", job_id), ("asset_id", asset_id)) if each is not None},
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +64,7 @@ class AssetRecord:
     type: str
     content_type: str
     size: int
+    tags: list[str]
     created_at: datetime
     expires_at: datetime | None
 
@@ -121,6 +142,7 @@ class SubmitRecord:
     running_for_s: float | None
 
 
+_ENDING = re.compile(r"\.([A-Za-z0-9]{1,8})$")
 _EXTENSIONS = {"image/jpeg": "jpg", "image/png": "png", "image/webp": "webp"}
 
 
@@ -130,13 +152,19 @@ class InputFile:
 
     asset_id: UUID
     hash: bytes
+    file_path: str
     content_type: str
     size: int
 
     @property
     def name(self) -> str:
-        """Its name on a server: it holds the hash, so that an upload is safe to repeat."""
-        extension = _EXTENSIONS.get(self.content_type) or (mimetypes.guess_extension(self.content_type) or ".bin")[1:]
+        """Its name on a server: it holds the hash, so that an upload is safe to repeat.
+
+        The ending is the client's own where it gave one, for some nodes go by it; else what the media type means.
+        """
+        own = _ENDING.search(self.file_path)
+        kind = self.content_type.partition(";")[0].strip().lower()
+        extension = own[1].lower() if own else _EXTENSIONS.get(kind) or (mimetypes.guess_extension(kind) or ".bin")[1:]
         return f"{self.hash.hex()[:32]}.{extension}"
 
 
@@ -327,7 +355,7 @@ def work_of(row: dict[str, Any]) -> Work:
 def inputs_of(rows: Sequence[dict[str, Any]]) -> list[InputFile]:
     """A job's inputs from their JSON in load_work.sql or dead_letter.sql; those whose bytes are gone are left out."""
     return [
-        InputFile(UUID(row["id"]), bytes.fromhex(row["hash"]), row["content_type"], row["size"])
+        InputFile(UUID(row["id"]), bytes.fromhex(row["hash"]), row["name"], row["content_type"], row["size"])
         for row in rows
         if row["hash"] is not None
     ]

@@ -22,7 +22,7 @@ import structlog
 from blake3 import blake3
 
 from genflow.errors import GenflowError
-from genflow.storage.store import HASH_BYTES, BlobDamaged, BlobMissing, StoredBlob, storage_unavailable
+from genflow.storage.store import HASH_BYTES, BlobDamaged, BlobMissing, HashMismatch, StoredBlob, storage_unavailable
 
 log = structlog.get_logger()
 
@@ -57,7 +57,9 @@ class LocalStore:
         except OSError as error:
             raise storage_unavailable(f"use the folder {self._root}", error) from error
 
-    async def put(self, chunks: AsyncIterator[bytes], limit_bytes: int | None = None) -> StoredBlob:
+    async def put(
+        self, chunks: AsyncIterator[bytes], limit_bytes: int | None = None, *, expected: bytes | None = None
+    ) -> StoredBlob:
         """See Store.put. A full disk leaves no file behind."""
         incoming = _Incoming(self._incoming)
         try:
@@ -78,7 +80,7 @@ class LocalStore:
                     if len(buffer) >= CHUNK_BYTES:
                         full, buffer = buffer, bytearray()
                         await self._run("write", incoming.write, full)
-            return await self._run("write", self._finish, incoming, buffer)
+            return await self._run("write", self._finish, incoming, buffer, expected)
         finally:
             await self._run("remove a file", incoming.discard)
 
@@ -168,9 +170,11 @@ class LocalStore:
         name = hash.hex()
         return self._blobs / name[:2] / name[2:4] / name
 
-    def _finish(self, incoming: _Incoming, rest: bytearray) -> StoredBlob:
+    def _finish(self, incoming: _Incoming, rest: bytearray, expected: bytes | None) -> StoredBlob:
         incoming.write(rest)
         blob = incoming.seal()
+        if expected not in (None, blob.hash):
+            raise HashMismatch(expected, blob.hash)
         path = self._path(blob.hash)
         self._make_folders(path)
         # Also where the name is taken: our bytes are on the disk, theirs may not be yet, or may be damaged.

@@ -24,6 +24,18 @@ class StoredBlob:
     size: int
 
 
+class HashMismatch(GenflowError):
+    """The bytes that came are not those that were announced; nothing of them was kept."""
+
+    def __init__(self, expected: bytes, got: bytes) -> None:
+        super().__init__(
+            "hash_mismatch",
+            "The file's bytes are not those of expected_hash: it was cut or changed on the way, or the hash is wrong.",
+            status=409,
+            details={"field": "expected_hash", "limit": f"blake3:{expected.hex()}", "got": f"blake3:{got.hex()}"},
+        )
+
+
 class BlobMissing(GenflowError):
     """The store has no blob of that hash."""
 
@@ -46,11 +58,13 @@ def storage_unavailable(what: str, error: OSError) -> GenflowError:
 class Store(Protocol):
     """A store of blobs. All methods raise GenflowError `storage_unavailable` when the store itself fails."""
 
-    async def put(self, chunks: AsyncIterator[bytes], limit_bytes: int | None = None) -> StoredBlob:
+    async def put(
+        self, chunks: AsyncIterator[bytes], limit_bytes: int | None = None, *, expected: bytes | None = None
+    ) -> StoredBlob:
         """Keep the bytes; once this returns they survive a power cut. Memory use doesn't grow with their number.
 
-        Raises GenflowError `payload_too_large` as soon as more than `limit_bytes` came, and whatever `chunks` raises;
-        then nothing is kept.
+        Raises GenflowError `payload_too_large` as soon as more than `limit_bytes` came, HashMismatch where their BLAKE3
+        is not `expected`, and whatever `chunks` raises; then nothing is kept.
         """
         ...
 

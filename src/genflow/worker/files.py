@@ -20,10 +20,11 @@ async def upload_inputs(tools: Tools, run: JobRun, server: FleetServer, work: Wo
 
     Raises the errors of `ComfyServer.upload` and of the store.
     """
-    there = {file.hash for file in work.uploads if (file.server_id, file.boot) == (server.id, server.boot)}
+    here = [file.name for file in work.uploads if (file.server_id, file.boot) == (server.id, server.boot)]
+    there = {name.rpartition("/")[2] for name in here}
     written: list[tuple[str, bytes]] = []
     for file in work.inputs:
-        if file.hash in there:
+        if file.name in there:
             continue
         if not run.hold.allows():
             await tools.ledger.renew(run.hold)

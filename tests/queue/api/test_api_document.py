@@ -23,7 +23,7 @@ def operations(document: dict[str, Any]) -> set[str]:
 async def test_it_holds_every_route_and_no_other(
     bench: Bench, store: LocalStore, settings: Settings, api: Client
 ) -> None:
-    app = create_app(bench.queue, store, settings, bench.pool)
+    app = create_app(bench.queue, store, settings, bench.pool, link_secret=b"")
     assert operations(FastAPI.openapi(app)) == set(ROUTES), "what FastAPI itself finds in the application"
     assert operations((await api.get("/openapi.json")).json) == set(ROUTES)
 

@@ -58,9 +58,7 @@ async def test_an_answer_that_breaks_off_is_seen_to_be_broken(
         yield b"x" * 3_000_000
 
     blob = await store.put(chunks())
-    asset = await bench.queue.add_upload(
-        hash=blob.hash, sha256=blob.sha256, size=blob.size, name="a.png", type="image", content_type="image/png"
-    )
+    asset = await bench.queue.files.add(blob, name="a.png", type="image", content_type="image/png")
 
     async def half(*_: Any) -> AsyncIterator[bytes]:
         yield b"x" * 1_000_000

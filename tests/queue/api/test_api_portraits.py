@@ -181,9 +181,7 @@ async def test_exactly_one_photo_is_wanted(api: Client, bench: Bench, store: Loc
     assert await refused({"photo_asset": "nope"}) == ("missing_asset", "photo_asset")
     assert await refused({"photo_asset": str(uuid4())}) == ("missing_asset", "photo_asset")
     blob = await store.put(_chunks(b"text"))
-    text = await bench.queue.add_upload(
-        hash=blob.hash, sha256=blob.sha256, size=4, name="a.txt", type="text", content_type="text/plain"
-    )
+    text = await bench.queue.files.add(blob, name="a.txt", type="text", content_type="text/plain")
     assert await refused({"photo_asset": str(text)}) == ("unsupported_image", "photo_asset")
     form = aiohttp.FormData({"prompt": "x", "photo": "only text"}, default_to_multipart=True)
     answer = await api.post(PORTRAITS, data=form)

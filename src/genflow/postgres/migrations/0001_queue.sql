@@ -135,7 +135,7 @@ create table genflow.job_keys (
     tenant_id  int not null,
     scope      text not null,                            -- submit | upload | file | rabbit
     key        text not null,
-    job_id     uuid not null,                            -- outlives the job: a known key runs nothing
+    job_id     uuid not null,                            -- outlives the job: a known key runs nothing. Of an upload: its asset
     body_hash  bytea not null,
     expires_at timestamptz,
     primary key (tenant_id, scope, key)
@@ -344,6 +344,7 @@ create table genflow.assets (
     size         bigint not null,
     content      text,                                   -- a short text itself, for the job to show
     partial      boolean not null default false,
+    tags         text[] not null default '{}',
     created_at   timestamptz not null,
     expires_at   timestamptz
 );
@@ -356,6 +357,12 @@ create table genflow.stores (
     id     int primary key default 1 check (id = 1),
     marker uuid not null,
     place  text not null
+);
+
+-- What this installation signs its own links with.
+create table genflow.secrets (
+    name  text primary key,
+    value bytea not null
 );
 
 create table genflow.job_assets (

@@ -5,7 +5,7 @@ select d.*, s.workflow, s.params, j.error -> 'traceback' as traceback,
            select r."set" from genflow.batch_rows as r where r.batch_id = d.batch_id and r.job_id = d.root_id limit 1
        )) as set_values,
        (select max(u.no) from genflow.submits as u where u.job_id = d.id and u.state <> 12) as posted_no,
-       coalesce((select json_agg(json_build_object('id', a.id, 'hash', encode(a.blob_hash, 'hex'),
+       coalesce((select json_agg(json_build_object('id', a.id, 'hash', encode(a.blob_hash, 'hex'), 'name', a.name,
                                                    'content_type', a.content_type, 'size', a.size))
                  from genflow.job_assets as r
                  join genflow.assets as a on a.id = r.asset_id

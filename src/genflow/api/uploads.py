@@ -1,0 +1,209 @@
+"""`POST /api/v2/assets` and `/from-hash`: a file's bytes in, or named by their hash."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from genflow.api import shapes
+from genflow.api.assets import asset_of
+from genflow.api.bodies import bounded, json_fields
+from genflow.api.context import Context, idempotency_key, tenant_of
+from genflow.api.errors import invalid_request
+from genflow.api.multipart import File, MultipartReader, Text
+from genflow.errors import GenflowError, clean_text
+from genflow.queue.files import Added
+from genflow.storage.store import HASH_BYTES, HashMismatch, StoredBlob
+from genflow.workflow import unfit_character
+
+FORM_BYTES = 256 * 1024
+"""Room for a form's texts and boundaries beside its file, in bytes."""
+PATH_CHARACTERS = 1_024
+TAGS, TAG_CHARACTERS = 32, 128
+KEEP_S = range(60, 604_801)
+"""Seconds that `expires_in` may ask for: a minute to a week (Comfy API v2)."""
+
+_HASH = re.compile(r"blake3:([0-9a-f]{64})")
+_WORD = r"[A-Za-z0-9!#$&^_.+-]{1,100}"
+_CONTENT_TYPE = re.compile(rf'{_WORD}/{_WORD}(?: *; *{_WORD}=(?:{_WORD}|"{_WORD}"))*')
+_KINDS = ("image", "video", "audio", "text")
+_TEXTS = ("content_type", "file_path", "expected_hash", "expires_in")
+
+
+@dataclass(slots=True)
+class _Form:
+    texts: dict[str, str] = field(default_factory=dict)
+    tags: list[str] = field(default_factory=list)
+    blob: StoredBlob | None = None
+
+
+def routes(context: Context) -> APIRouter:
+    """The routes by which assets come in."""
+    router = APIRouter(prefix="/api/v2/assets", tags=["assets"])
+
+    @router.post("", status_code=201)
+    async def upload(request: Request) -> JSONResponse:
+        """Keep a file. Its bytes go to the store as they come; 200 where they were there already."""
+        tenant, key = tenant_of(request), idempotency_key(request)
+        await context.queue.files.check_key(key, tenant=tenant)
+        form = await _read(context, request)
+        if form.blob is None:
+            raise invalid_request("The form has no file.", field="file", status=422)
+        file_path = _file_path(_needed(form.texts, "file_path"))
+        content_type = _content_type(_needed(form.texts, "content_type"))
+        made = await context.queue.files.upload(
+            form.blob,
+            name=file_path,
+            type=_kind_of(content_type),
+            content_type=content_type,
+            tags=_tags(form.tags),
+            keep_s=_keep_s(form.texts.get("expires_in")),
+            key=key,
+            tenant=tenant,
+        )
+        return await _shown(context, request, made)
+
+    @router.post("/from-hash", status_code=201)
+    async def from_hash(request: Request) -> JSONResponse:
+        """An asset over bytes that you sent before; 200 where one that says the same was there."""
+        fields = {name: value for name, (value, _) in (await json_fields(request, FORM_BYTES)).items()}
+        hash = _hash("hash", fields.get("hash"))
+        file_path = fields.get("file_path")
+        made = await context.queue.files.from_hash(
+            hash,
+            name=None if file_path is None else _file_path(file_path),
+            tags=_tags(fields.get("tags") or []),
+            keep_s=_keep_s(fields.get("expires_in")),
+            tenant=tenant_of(request),
+        )
+        if made is None:
+            message = "There are no bytes of this hash among your files: send them."
+            details = {"field": "hash", "got": fields["hash"]}
+            raise GenflowError("blob_not_found", message, status=404, details=details)
+        return await _shown(context, request, made)
+
+    @router.head("/by-hash/{hash}")
+    async def by_hash(request: Request, hash: str) -> Response:
+        """Whether you have a file of this hash: 200 or 404, and nothing else."""
+        found = _HASH.fullmatch(hash)
+        has = found is not None and await context.queue.files.has(bytes.fromhex(found[1]), tenant=tenant_of(request))
+        return Response(status_code=200 if has else 404)
+
+    return router
+
+
+async def _shown(context: Context, request: Request, made: Added) -> JSONResponse:
+    shown = shapes.asset(await asset_of(context, request, str(made.id)), context.links(request))
+    return JSONResponse(shown | {"created_new": made.new}, status_code=201 if made.new else 200)
+
+
+async def _read(context: Context, request: Request) -> _Form:
+    """The form, its file already in the store."""
+    limit = context.settings.max_asset_bytes
+    over = GenflowError(
+        "payload_too_large",
+        f"The file is larger than {limit} bytes.",
+        status=413,
+        details={"field": "file", "reason": "too_large", "limit": limit},
+    )
+    reader = MultipartReader(request, bounded(request, limit + FORM_BYTES, over))
+    form = _Form()
+    expected = None
+    while (part := await reader.next_part()) is not None:
+        name = clean_text(part.name, 80)
+        match part:
+            case Text(name="tags", value=value):
+                form.tags.append(value)
+            case Text() if part.name not in _TEXTS:
+                continue  # a field that a newer client may know
+            case Text(value=value) if part.name not in form.texts:
+                form.texts[part.name] = value
+                if part.name == "expected_hash":
+                    expected = _hash("expected_hash", value)
+            case File(name="file") if form.blob is None:
+                form.blob = await context.store.put(reader.file_bytes(), limit, expected=expected)
+            case File() if part.name != "file":
+                raise invalid_request(f"The form has a file in the field {name}; only file is one.", field=name)
+            case _:
+                raise invalid_request(f"The field {name} stands twice in the form.", field=name)
+    if form.blob is not None and (late := form.texts.get("expected_hash")) is not None:
+        _check_late(form.blob, late)
+    return form
+
+
+def _check_late(blob: StoredBlob, expected: str) -> None:
+    """A hash that came behind the file: the bytes stay without a record until clean-up finds them."""
+    if (wanted := _hash("expected_hash", expected)) != blob.hash:
+        raise HashMismatch(wanted, blob.hash)
+
+
+def _needed(texts: Mapping[str, str], name: str) -> str:
+    if not texts.get(name):
+        raise invalid_request(f"The form must have {name}.", field=name, status=422)
+    return texts[name]
+
+
+def _hash(name: str, value: Any) -> bytes:
+    found = _HASH.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        message = f"{name} must be blake3: and {2 * HASH_BYTES} lower-case hexadecimal digits."
+        raise invalid_request(message, field=name, status=422, got=clean_text(str(value), 100))
+    return bytes.fromhex(found[1])
+
+
+def _file_path(value: Any) -> str:
+    """Where the file would lie: a relative path that stays where it is."""
+    shown = clean_text(str(value), 100)
+    if not isinstance(value, str) or not 1 <= len(value) <= PATH_CHARACTERS or unfit_character(value):
+        message = f"file_path must be a text of 1 to {PATH_CHARACTERS} characters."
+        raise invalid_request(message, field="file_path", status=422, got=shown)
+    parts = re.split(r"[/\\]", value)
+    if ".." in parts or not parts[0] or not parts[-1] or re.fullmatch(r"[A-Za-z]:.*", value):
+        message = "file_path must name a file by a relative path without “..”, such as photo.png."
+        raise invalid_request(message, field="file_path", status=422, got=shown)
+    if parts[0] == "models":
+        message = (
+            "Model files are not uploaded: ComfyUI takes none over HTTP. Put them into the servers' model folders."
+        )
+        raise invalid_request(message, field="file_path", status=422, got=shown)
+    return value
+
+
+def _content_type(value: str) -> str:
+    if not _CONTENT_TYPE.fullmatch(value):
+        message = "content_type must be a media type such as image/png."
+        raise invalid_request(message, field="content_type", status=422, got=clean_text(value, 100))
+    return value
+
+
+def _kind_of(content_type: str) -> str:
+    kind = content_type.partition("/")[0].lower()
+    return kind if kind in _KINDS else "file"
+
+
+def _tags(value: Any) -> Sequence[str]:
+    fits: Callable[[Any], bool] = lambda tag: (  # noqa: E731 - read once, below
+        isinstance(tag, str) and 1 <= len(tag) <= TAG_CHARACTERS and not unfit_character(tag)
+    )
+    if not isinstance(value, list) or len(value) > TAGS or not all(map(fits, value)):
+        message = f"tags must be at most {TAGS} texts of 1 to {TAG_CHARACTERS} characters."
+        raise invalid_request(message, field="tags", status=422)
+    return sorted(set(value))
+
+
+def _keep_s(value: Any) -> float | None:
+    if value in (None, ""):
+        return None
+    whole = int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value) else value
+    if isinstance(whole, bool) or not isinstance(whole, int) or whole not in KEEP_S:
+        message = f"expires_in must be a whole number of seconds from {KEEP_S[0]} to {KEEP_S[-1]}."
+        details = {"limit": [KEEP_S[0], KEEP_S[-1]]}
+        raise GenflowError(
+            "invalid_request", message, details={"field": "expires_in", "got": clean_text(str(value), 40)} | details
+        )
+    return float(whole)
