@@ -12,6 +12,7 @@ from genflow.api import assets, batches, dead, health, jobs, portraits, servers,
 from genflow.api.context import Context
 from genflow.api.document import describe
 from genflow.api.errors import handle_errors
+from genflow.api.links import Mounted
 from genflow.api.signing import Signer
 from genflow.errors import GenflowError, clean_text
 from genflow.postgres.pool import Pool
@@ -38,7 +39,9 @@ def create_app(queue: Queue, store: Store, settings: Settings, pool: Pool, *, li
     for room in (jobs, uploads, assets, portraits, story, dead, batches, servers):
         app.include_router(room.routes(context))
     app.include_router(health.routes(health.checks(pool, store)))
-    describe(app)
+    prefix = urlsplit(settings.public_url or "").path.rstrip("/")
+    describe(app, prefix)
+    app.add_middleware(Mounted, prefix=prefix)
     return app
 
 

@@ -214,9 +214,9 @@ ROUTES: dict[str, Route] = {
 """Every route by method and path."""
 
 
-def describe(app: FastAPI) -> None:
-    """Have `app` answer /openapi.json and /docs with this document."""
-    app.openapi = lambda: document(app.root_path)  # type: ignore[method-assign]
+def describe(app: FastAPI, prefix: str) -> None:
+    """Have `app`, mounted at `prefix`, answer /openapi.json and /docs with this document."""
+    app.openapi = lambda: document(prefix)  # type: ignore[method-assign]
 
 
 def document(prefix: str = "") -> dict[str, Any]:

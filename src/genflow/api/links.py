@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from fastapi import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from genflow.api.signing import Signer
 
@@ -32,6 +33,20 @@ class Links:
         """The follow-up links of a job."""
         path = f"{self.base}/api/v2/jobs/{job_id}"
         return {"self": path, "events": f"{path}/events", "cancel": f"{path}/cancel"}
+
+
+class Mounted:
+    """Has an application found below a path too, where requests come with that path and where a proxy took it away."""
+
+    def __init__(self, app: ASGIApp, prefix: str) -> None:
+        self.app = app
+        self.prefix = prefix
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass one request through."""
+        if scope["type"] == "http" and self.prefix:
+            scope = {**scope, "root_path": self.prefix}
+        await self.app(scope, receive, send)
 
 
 def links_of(request: Request, public_url: str | None, signer: Signer) -> Links:

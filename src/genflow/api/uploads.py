@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
@@ -17,7 +18,6 @@ from genflow.api.context import Context, idempotency_key, tenant_of
 from genflow.api.errors import invalid_request
 from genflow.api.multipart import File, MultipartReader, Text
 from genflow.errors import GenflowError, clean_text
-from genflow.queue.files import Added
 from genflow.storage.store import HASH_BYTES, HashMismatch, StoredBlob
 from genflow.workflow import unfit_character
 
@@ -66,7 +66,7 @@ def routes(context: Context) -> APIRouter:
             key=key,
             tenant=tenant,
         )
-        return await _shown(context, request, made)
+        return await _shown(context, request, made.id, new=made.new, created_new=made.new)
 
     @router.post("/from-hash", status_code=201)
     async def from_hash(request: Request) -> JSONResponse:
@@ -85,7 +85,7 @@ def routes(context: Context) -> APIRouter:
             message = "There are no bytes of this hash among your files: send them."
             details = {"field": "hash", "got": fields["hash"]}
             raise GenflowError("blob_not_found", message, status=404, details=details)
-        return await _shown(context, request, made)
+        return await _shown(context, request, made.id, new=made.new, created_new=False)
 
     @router.head("/by-hash/{hash}")
     async def by_hash(request: Request, hash: str) -> Response:
@@ -97,9 +97,10 @@ def routes(context: Context) -> APIRouter:
     return router
 
 
-async def _shown(context: Context, request: Request, made: Added) -> JSONResponse:
-    shown = shapes.asset(await asset_of(context, request, str(made.id)), context.links(request))
-    return JSONResponse(shown | {"created_new": made.new}, status_code=201 if made.new else 200)
+async def _shown(context: Context, request: Request, asset: UUID, *, new: bool, created_new: bool) -> JSONResponse:
+    """`new` tells by the status that something was made, `created_new` that bytes are kept that were not before."""
+    shown = shapes.asset(await asset_of(context, request, str(asset)), context.links(request))
+    return JSONResponse(shown | {"created_new": created_new}, status_code=201 if new else 200)
 
 
 async def _read(context: Context, request: Request) -> _Form:

@@ -142,3 +142,8 @@ async def test_links_are_as_the_client_reaches_us(
     fixed = settings.model_copy(update={"public_url": "https://fixed.example/base/"})
     async with serving(bench.queue, store, fixed, bench.pool) as client:
         assert await link(client, **forwarded) == "https://fixed.example/base"
+        for prefix in ("", "/base"):
+            assert (await client.get(f"{prefix}{ASSETS}/{asset_id}/content")).body == b"bytes", (
+                "by a proxy, or directly"
+            )
+        assert (await client.get(f"/other{ASSETS}/{asset_id}")).status == 404
