@@ -29,7 +29,7 @@ from genflow.telemetry import configure_logs
 from genflow.upkeep import ApiUpkeep, WorkerUpkeep
 from genflow.worker import Worker
 from genflow.worker.health import health_page
-from genflow.worker.progress import LiveProgress
+from genflow.worker.live import LiveProgress
 from genflow.worker.telling import Teller, silent
 from genflow.worker.tools import Tools
 
@@ -132,6 +132,7 @@ async def run_api(settings: Settings, conninfo: str) -> AsyncIterator[str]:
             yield f"http://{settings.host}:{listener.getsockname()[1]}"
         finally:
             await upkeep.stop()
+            await app.state.hub.close()
             server.should_exit = True
             await asyncio.gather(serving, return_exceptions=True)
 
@@ -207,6 +208,7 @@ async def run_worker(
             stuck_s=settings.stuck_s,
             tell=tell,
             can=abilities.can,
+            will_run=abilities.will_run,
             previews=settings.previews,
         )
         worker = Worker(

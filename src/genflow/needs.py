@@ -49,10 +49,17 @@ class Capabilities:
 
     def __init__(self, object_info: Mapping[str, Any]) -> None:
         self._nodes = {name: dict(_choices(node)) for name, node in object_info.items()}
+        self._outputs = frozenset(
+            name for name, node in object_info.items() if isinstance(node, dict) and node.get("output_node") is True
+        )
 
     def has(self, node: str) -> bool:
         """Whether the server has this node class."""
         return node in self._nodes
+
+    def is_output(self, node: str) -> bool:
+        """Whether nodes of this class make outputs: a run is all that they need, and nothing else."""
+        return node in self._outputs
 
     def offers(self, node: str, field: str, value: str) -> bool:
         """Whether this value is one of the server's for this input."""

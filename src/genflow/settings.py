@@ -179,6 +179,10 @@ class Settings(BaseSettings):
     port: int = Field(8190, ge=0, le=65_535, description="Port of the API; 0 = a free one.")
     insecure: bool = Field(False, description="Allow an address other than loopback without keys.")
     public_url: str | None = Field(None, description="The API's address as clients see it, for links in answers.")
+    max_streams: int = Field(500, ge=1, description="Event streams of one API process; past it 429 `too_many_streams`.")
+    stream_heartbeat_s: float = Field(
+        10.0, gt=0, le=15, description="Seconds of silence after which an event stream says that it is still there."
+    )
     queue_limit: int = Field(10_000, ge=1, description="Live jobs the queue accepts; past it 429 `queue_full`.")
     retention_s: float = Field(
         30 * 86_400.0, gt=0, description="Seconds that a finished job and its pictures are kept."

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -376,6 +376,18 @@ def _check_links(graph: Mapping[str, Any], outputs: list[str]) -> None:
             if source not in seen:
                 seen.add(source)
                 ahead.append(source)
+
+
+def needed_by(graph: Mapping[str, Any], outputs: Iterable[str]) -> set[str]:
+    """These nodes and all that they are linked to, over any number of links: what ComfyUI runs for them."""
+    ahead = [node for node in outputs if node in graph]
+    seen = set(ahead)
+    while ahead:
+        for value in graph[ahead.pop()]["inputs"].values():
+            if _is_link(value) and value[0] in graph and value[0] not in seen:
+                seen.add(value[0])
+                ahead.append(value[0])
+    return seen
 
 
 def _is_link(value: Any) -> bool:

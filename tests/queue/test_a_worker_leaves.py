@@ -21,7 +21,7 @@ from genflow.queue.records import NewJob
 from genflow.settings import ServerSettings, Settings
 from genflow.storage.local import LocalStore
 from genflow.worker import Worker
-from genflow.worker.progress import LiveProgress
+from genflow.worker.live import LiveProgress
 from genflow.worker.tools import Tools
 from tests.queue.conftest import Bench
 from tests.support.relay import relayed

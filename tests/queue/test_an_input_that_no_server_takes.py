@@ -19,7 +19,7 @@ from genflow.queue.writer import Row
 from genflow.settings import ServerSettings
 from genflow.storage.local import LocalStore
 from genflow.worker.attempt import Attempt
-from genflow.worker.progress import LiveProgress
+from genflow.worker.live import LiveProgress
 from genflow.worker.run import JobRun
 from genflow.worker.tools import Tools
 from tests.queue.conftest import TIMING, Bench

@@ -8,10 +8,11 @@ from urllib.parse import urlsplit
 from fastapi import Depends, FastAPI, Request
 
 from genflow import __version__
-from genflow.api import assets, batches, dead, health, jobs, portraits, servers, story, uploads
+from genflow.api import assets, batches, dead, events, health, jobs, portraits, servers, story, uploads
 from genflow.api.context import Context
 from genflow.api.document import describe
 from genflow.api.errors import handle_errors
+from genflow.api.hub import Hub
 from genflow.api.links import Mounted
 from genflow.api.signing import Signer
 from genflow.errors import GenflowError, clean_text
@@ -28,15 +29,16 @@ def create_app(queue: Queue, store: Store, settings: Settings, pool: Pool, *, li
 
     `link_secret` signs the links to pictures: the installation's, so that each of its processes knows them.
     """
-    context = Context(queue, store, settings, Signer(link_secret, settings.url_ttl_s))
+    context = Context(queue, store, settings, Signer(link_secret, settings.url_ttl_s), Hub(queue))
     app = FastAPI(
         title="genflow",
         version=__version__,
         description="The durable production service in front of ComfyUI.",
         dependencies=[Depends(_refuse_foreign_pages(settings.public_url))],
     )
+    app.state.hub = context.hub
     handle_errors(app)
-    for room in (jobs, uploads, assets, portraits, story, dead, batches, servers):
+    for room in (jobs, events, uploads, assets, portraits, story, dead, batches, servers):
         app.include_router(room.routes(context))
     app.include_router(health.routes(health.checks(pool, store)))
     prefix = urlsplit(settings.public_url or "").path.rstrip("/")

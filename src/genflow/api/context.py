@@ -10,6 +10,7 @@ from uuid import UUID
 from fastapi import Request
 
 from genflow.api.errors import invalid_request, not_found
+from genflow.api.hub import Hub
 from genflow.api.links import Links, links_of
 from genflow.api.signing import Signer
 from genflow.errors import clean_text
@@ -32,6 +33,7 @@ class Context:
     store: Store
     settings: Settings
     signer: Signer
+    hub: Hub
     photo_turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PHOTOS_AT_ONCE))
 
     def links(self, request: Request) -> Links:

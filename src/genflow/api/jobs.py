@@ -68,12 +68,6 @@ def routes(context: Context) -> APIRouter:
         view = await view_of(context, request, uuid_of("job", job_id), watched=True)
         return JSONResponse(shapes.job(view, context.links(request)))
 
-    @router.get("/{job_id}/events")
-    async def events(request: Request, job_id: str) -> JSONResponse:
-        """Not offered; clients poll the job."""
-        await view_of(context, request, uuid_of("job", job_id))
-        raise GenflowError("not_implemented", "This server streams no events; poll the job.", status=501)
-
     @router.post("/{job_id}/cancel")
     async def cancel(request: Request, job_id: str) -> JSONResponse:
         """Ask for the job's end. Idempotent; a finished job stays as it is."""

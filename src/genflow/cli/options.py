@@ -18,7 +18,7 @@ from genflow.settings import Settings
 SHARED = ("database_url", "data", "log_level", "log_json", "failpoints", "lease", "retention_s")
 API = (
     "host", "port", "insecure", "public_url", "max_batch_bytes", "max_photo_bytes", "max_photo_pixels",
-    "min_photo_side",
+    "min_photo_side", "max_asset_bytes", "url_ttl_s", "max_streams", "stream_heartbeat_s",
 )  # fmt: skip
 # What a job is accepted under, whatever way it comes.
 JOBS = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -19,6 +19,7 @@ import structlog
 from genflow.needs import Capabilities, Needs, closest_lack, needs_from_json
 from genflow.protocol import boottime
 from genflow.queue.writer import Row, Writer
+from genflow.workflow import needed_by
 
 log = structlog.get_logger()
 
@@ -152,6 +153,14 @@ class Abilities:
         unread = [each for each in self._seen if each and each not in self._needs]
         for row in await self._writer.write("class_needs", {"classes": unread}) if unread else []:
             self._needs[row["id"]] = needs_from_json(row["needs"])
+
+    def will_run(self, server_id: int, graph: Mapping[str, Any]) -> Collection[str]:
+        """The nodes of this workflow that the server will run; all where it is not known which make outputs."""
+        server = self._servers.get(server_id)
+        hash = None if server is None else server.capabilities
+        known = None if hash is None else self._known.capabilities.get(hash)
+        outputs = [] if known is None else [node for node, each in graph.items() if known.is_output(each["class_type"])]
+        return needed_by(graph, outputs) if outputs else graph
 
     def _tell(self, queued: Mapping[int, UUID]) -> None:
         if any(server.capabilities is None for server in self._servers.values()):

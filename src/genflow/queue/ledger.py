@@ -20,7 +20,7 @@ from genflow.jobs import State, StopReason, SubmitState
 from genflow.protocol import HistoryEntry, Timing, boottime
 from genflow.queue.abilities import ANYTHING, Ability
 from genflow.queue.hold import Hold, JobCanceled, LeaseLost, NotHeld, SlotTaken, StartByPassed
-from genflow.queue.records import Claim, StoredOutput, Work, work_of
+from genflow.queue.records import Claim, LiveNews, StoredOutput, Work, work_of
 from genflow.queue.writer import Row, Writer
 
 
@@ -343,11 +343,17 @@ class Ledger:
                 hold.lost = True
         return {row["id"] for row in rows if row["cancel_at"] is not None}
 
-    async def live_progress(self, news: Mapping[UUID, dict[str, Any]]) -> None:
-        """Write the progress of these jobs where somebody watches."""
+    async def live_progress(self, news: Mapping[UUID, LiveNews]) -> None:
+        """Write the progress of these jobs, and their newest previews, where somebody watches."""
+        told = list(news.values())
         await self._writer.write(
             "live_progress",
-            {"jobs": list(news), "progress": [json.dumps(progress) for progress in news.values()]},
+            {
+                "jobs": list(news),
+                "progress": [json.dumps(each.progress) for each in told],
+                "previews": [each.preview for each in told],
+                "preview_nodes": [None if each.preview is None else each.preview_node for each in told],
+            },
         )
 
 

@@ -22,6 +22,7 @@ from genflow.queue.many import Arrival, Fate, enqueue_many
 from genflow.queue.records import KEY_TTL_S, AssetRecord, JobView, KeyInUse, NewJob, view_of
 from genflow.queue.servers import Servers
 from genflow.queue.statements import statement
+from genflow.queue.watches import Watches
 from genflow.queue.writer import OUTAGE, DirectWriter, Row
 
 
@@ -55,6 +56,7 @@ class Queue:
         self._retention_s = retention_s
         self._classes = Classes(self._writer)
         self.servers = Servers(self._writer)
+        self.watches = Watches(self._writer)
         self.files = Files(self._writer, retention_s=retention_s)
         self.dead = DeadLetters(
             self._writer,
@@ -169,11 +171,11 @@ class Queue:
 
     async def view(self, job_id: UUID, *, tenant: int = 1, watched: bool = False) -> JobView | None:
         """The job as clients see it, or None. `watched` asks its holder to write live progress for a while."""
-        rows = await self._writer.write("job_view", {"job": job_id, "tenant": tenant})
+        rows = await self._writer.write("job_view", {"jobs": [job_id], "tenant": tenant})
         if not rows:
             return None
         if watched and rows[0]["unwatched"] and not State(rows[0]["state"]).terminal:
-            await self._writer.write("watch", {"job": job_id})
+            await self.watches.watch([job_id])
         return view_of(rows[0])
 
     async def story(self, job_id: UUID, *, tenant: int = 1) -> Row | None:

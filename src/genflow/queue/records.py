@@ -106,6 +106,7 @@ class JobView:
     takeovers: int
     resubmits: int
     doubled: int
+    preview_no: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +240,15 @@ class StoredOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class LiveNews:
+    """What a run tells while it is watched: how far it is, and a new picture from inside it (a JPEG), if any."""
+
+    progress: dict[str, Any]
+    preview: bytes | None = None
+    preview_node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Chore:
     """Work after the fact, tied to one submit."""
 
@@ -280,7 +290,8 @@ def view_of(row: dict[str, Any]) -> JobView:
         ended_at=row["ended_at"],
         expires_at=row["expires_at"],
         queue_position=row["queue_position"] if row["queue_position"] != 1001 else None,
-        progress=row["progress"] if not state.terminal else None,
+        # Of a run that failed nothing is going on any more: it waits for its next one.
+        progress=row["progress"] if not state.terminal and state is not State.WAITING else None,
         outputs=[output_of(output) for output in row["outputs"]],
         error=row["error"],
         metadata=row["metadata"],
@@ -290,6 +301,7 @@ def view_of(row: dict[str, Any]) -> JobView:
         takeovers=row["takeovers"],
         resubmits=row["resubmits"],
         doubled=row["doubled"],
+        preview_no=row["preview_no"],
     )
 
 

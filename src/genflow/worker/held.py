@@ -67,7 +67,8 @@ class HeldJob:
     def listen(self) -> Listener:
         """A socket of this submit's own, opened ahead of its POST."""
         if self.listener is None:
-            progress = Progress(parse_workflow(self.work.workflow))
+            graph = parse_workflow(self.work.workflow)
+            progress = Progress(graph, self.tools.will_run(self.server.id, graph))
             self.listener = Listener(self.server.comfy, self.run, progress, self.tools.live, self._socket_lost)
         return self.listener
 

@@ -19,10 +19,20 @@ RECONNECT_S = 1.0
 class Hints:
     """Listens on one connection of its own, again and again through outages."""
 
-    def __init__(self, conninfo: str, *, on_queued: Callable[[], None], on_cancel: Callable[[UUID], None]) -> None:
+    def __init__(
+        self,
+        conninfo: str,
+        *,
+        on_queued: Callable[[], None],
+        on_cancel: Callable[[UUID], None],
+        on_watch: Callable[[list[UUID]], None],
+        on_listening: Callable[[bool], None],
+    ) -> None:
         self._conninfo = conninfo
         self._on_queued = on_queued
         self._on_cancel = on_cancel
+        self._on_watch = on_watch
+        self._on_listening = on_listening
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -40,19 +50,28 @@ class Hints:
                 connection = await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True, connect_timeout=10)
                 async with connection:
                     await connection.execute("listen genflow")
+                    await connection.execute("select pg_notify('genflow', 'listening')")
                     self._on_queued()  # what came while nobody listened
                     async for note in connection.notifies():
                         self._take(note.payload)
             except psycopg.Error as error:
                 log.debug("hints_lost", why=str(error).strip())
+            self._on_listening(False)
             await asyncio.sleep(RECONNECT_S)
 
     def _take(self, payload: str) -> None:
         kind, _, rest = payload.partition(":")
         if kind == "queued":
             self._on_queued()
-        elif kind == "cancel":
+        elif kind == "listening":
+            self._on_listening(True)  # a word of our own, or of another who listens, came through
+        elif kind in ("cancel", "watch"):
             try:
-                self._on_cancel(UUID(rest))
+                jobs = [UUID(each) for each in rest.split(",")]
             except ValueError:
                 log.warning("hint_malformed", payload=payload[:100])
+                return
+            if kind == "watch":
+                self._on_watch(jobs)
+            else:
+                self._on_cancel(jobs[0])

@@ -15,7 +15,8 @@ import structlog
 from genflow.comfy import ComfyError, ComfyServer, QueueDepth, RunEnded
 from genflow.loops import cut_off, happens
 from genflow.protocol import boottime
-from genflow.worker.progress import LiveProgress, Progress
+from genflow.worker.live import LiveProgress
+from genflow.worker.progress import Progress
 from genflow.worker.run import JobRun
 
 log = structlog.get_logger()
@@ -38,10 +39,10 @@ class Listener:
         self._server = server
         self._run = run
         self._job_id: UUID = run.hold.job_id
-        self._progress = progress
         self._live = live
         self._on_lost = on_lost
         self._opened = asyncio.Event()
+        live.begin(self._job_id, progress)
         self._task = asyncio.create_task(self._listen())
 
     async def opened(self) -> None:
@@ -51,6 +52,7 @@ class Listener:
     async def close(self) -> None:
         """Close the socket and wait until it is gone."""
         await cut_off([self._task])
+        self._live.end(self._job_id)
 
     async def _listen(self) -> None:
         while True:
@@ -63,8 +65,7 @@ class Listener:
                         if isinstance(event, QueueDepth) or event.job_id not in (None, self._job_id):
                             continue
                         self.last_event_at = boottime()
-                        if self._progress.take(event):
-                            self._live.put(self._job_id, self._progress)
+                        self._live.take(self._job_id, event)
                         if isinstance(event, RunEnded):
                             self._run.wake.set()
             except ComfyError as error:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from genflow.fleet import Fleet
 from genflow.protocol import Timing
 from genflow.queue import Ledger
 from genflow.storage.store import Store
-from genflow.worker.progress import LiveProgress
+from genflow.worker.live import LiveProgress
 from genflow.worker.telling import Teller, silent
 
 
@@ -31,5 +32,7 @@ class Tools:
     cancel_unreachable_s: float = 60.0
     stuck_s: float = 900.0
     tell: Teller = silent
+    will_run: Callable[[int, Mapping[str, Any]], Collection[str]] = lambda server_id, graph: graph
+    """Which nodes of a workflow a server will run: those that its output nodes need."""
     can: Callable[[int, int], bool] = lambda server_id, class_id: True
     """Whether a server can run jobs of a class."""

@@ -57,7 +57,13 @@ class Worker:
         self._idle.set()
         self._claims = Loop("claim", claim_poll_s, self._claim)
         self._beats = Loop("heartbeat", tools.timing.heartbeat_s, self._beat)
-        self._hints = Hints(conninfo, on_queued=self._look_for_more, on_cancel=self._cancel)
+        self._hints = Hints(
+            conninfo,
+            on_queued=self._look_for_more,
+            on_cancel=self._cancel,
+            on_watch=tools.live.watch,
+            on_listening=self._listening,
+        )
 
     async def start(self) -> None:
         """Begin to claim. The fleet is started already."""
@@ -204,6 +210,9 @@ class Worker:
                 run.wake.set()
             elif job_id in canceled:
                 run.ask_cancel()
+
+    def _listening(self, hears: bool) -> None:
+        self._tools.live.listening = hears
 
     def _cancel(self, job_id: UUID) -> None:
         run = self._runs.get(job_id)

@@ -13,7 +13,7 @@ from genflow.failures import failure
 from genflow.jobs import State, SubmitState
 from genflow.protocol import HistoryEntry
 from genflow.queue import Queue
-from genflow.queue.records import StoredOutput
+from genflow.queue.records import LiveNews, StoredOutput
 from genflow.settings import Settings
 from genflow.storage.local import LocalStore
 from tests.queue.conftest import Bench
@@ -329,7 +329,8 @@ async def test_a_running_job_shows_its_progress_and_its_cancel(api: Client, benc
     assert (shown["status"], shown["progress"], shown["queue_position"]) == ("running", None, None)
     assert shown["started_at"] is not None
     ledger = await bench.worker("w1")
-    await ledger.live_progress({job: {"value": 1.0000001, "nodes_done": 2, "nodes_total": 3, "current_node": "9"}})
+    progress = {"value": 1.0000001, "nodes_done": 2, "nodes_total": 3, "current_node": "9"}
+    await ledger.live_progress({job: LiveNews(progress)})
     assert (await api.get(f"{JOBS}/{job}")).json["progress"] == {
         "value": 1.0, "nodes_done": 2, "nodes_total": 3, "current_node": "9", "current_node_class": None,
         "step": None, "steps": None, "message": None,
@@ -405,10 +406,3 @@ async def test_a_credential_is_kept_for_the_worker_and_shown_to_nobody(api: Clie
     assert (await (await bench.worker("w1")).load(hold)).extra_data == {"api_key_comfy_org": "SECRET"}
     for path in (f"{JOBS}/{job}", f"/genflow/v1/jobs/{job}", "/genflow/v1/jobs"):
         assert b"SECRET" not in (await api.get(path)).body
-
-
-async def test_what_is_not_offered_says_so_by_the_contracts_code(api: Client, bench: Bench) -> None:
-    job = await bench.enqueue()
-    for path in (JOBS, f"{JOBS}/{job}/events"):
-        answer = await api.get(path)
-        assert (answer.status, answer.code) == (501, "not_implemented")

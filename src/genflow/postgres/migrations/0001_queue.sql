@@ -376,6 +376,9 @@ create index job_assets_job on genflow.job_assets (job_id);
 create unlogged table genflow.job_live (
     job_id        uuid primary key,
     progress      json,
+    preview       bytea,                                 -- a JPEG, the newest only
+    preview_node  text,
+    preview_no    int not null default 0,                -- grows with every preview
     watched_until timestamptz not null,
     updated_at    timestamptz
 );

@@ -1,6 +1,8 @@
--- One job as the API shows it, outputs included. Locks: none. Index: jobs_pkey, jobs_claim, assets_output.
+-- Jobs as the API shows them, outputs included; of one tenant, or (null) of those that were found to be theirs before.
+-- Locks: none. Index: jobs_pkey, jobs_claim, assets_output.
 select j.id, j.state, j.cancel_at, j.executing_at, j.created_at, j.ended_at, j.expires_at, j.error,
        j.attempt, j.takeovers, j.resubmits, j.doubled, s.metadata, s.params, l.progress,
+       coalesce(l.preview_no, 0) as preview_no,
        (l.watched_until is null or l.watched_until < genflow.clock() + interval '5 s') as unwatched,
        case when j.state = 2 and j.server_id is null and j.cancel_at is null then (
            select count(*)
@@ -23,4 +25,5 @@ select j.id, j.state, j.cancel_at, j.executing_at, j.created_at, j.ended_at, j.e
 from genflow.jobs as j
 join genflow.job_specs as s on s.job_id = j.id
 left join genflow.job_live as l on l.job_id = j.id
-where j.id = %(job)s and j.tenant_id = %(tenant)s and (j.state < 10 or j.expires_at > genflow.clock())
+where j.id = any(%(jobs)s) and (%(tenant)s::int is null or j.tenant_id = %(tenant)s)
+  and (j.state < 10 or j.expires_at > genflow.clock())

@@ -1,0 +1,156 @@
+"""Watchers of jobs in one process share a look into the database, a few times a second, and none while nobody watches.
+
+The database is asked, not listened to: that is right also behind a transaction pooler, after an outage, and whichever
+worker runs the job. A look asks for one text a job, and only jobs whose text changed are read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import UUID
+
+import structlog
+
+from genflow.loops import cut_off
+from genflow.protocol import boottime
+from genflow.queue import Queue
+from genflow.queue.records import JobView
+from genflow.queue.watches import WATCHED_S, LivePreview
+from genflow.queue.writer import OUTAGE
+
+log = structlog.get_logger()
+
+LOOK_S = 0.25
+"""Seconds between two looks."""
+POSITION_S = 2.0
+"""Seconds between two looks at the place of a job in the queue, which changes without the job."""
+AGAIN_S = 1.0
+"""Seconds until the next look after one that failed."""
+
+
+class Watcher:
+    """One who watches a job: the newest that is known of it. What comes in between is left out."""
+
+    def __init__(self) -> None:
+        self.view: JobView | None = None
+        self.preview: LivePreview | None = None
+        self.over = False
+        """Whether nothing more will come: the job is gone, or this process ends."""
+        self._news = asyncio.Event()
+
+    def tell(self) -> None:
+        """Something is new."""
+        self._news.set()
+
+    async def news(self, within_s: float) -> bool:
+        """Wait for something new; False where nothing came within these seconds."""
+        try:
+            async with asyncio.timeout(within_s):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        self._news.clear()
+        return True
+
+
+class Hub:
+    """Looks for all watchers of this process."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._watchers: dict[UUID, set[Watcher]] = {}
+        self._pulses: dict[UUID, str] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._asked_at = -math.inf
+        self._placed_at = -math.inf
+        self._closed = False
+
+    @property
+    def watching(self) -> int:
+        """How many watchers there are."""
+        return sum(map(len, self._watchers.values()))
+
+    @contextmanager
+    def watch(self, job_id: UUID) -> Iterator[Watcher]:
+        """Watch a job, which the caller found to be one that may be watched, for as long as the context is open."""
+        watcher = Watcher()
+        watcher.over = self._closed
+        self._watchers.setdefault(job_id, set()).add(watcher)
+        self._pulses.pop(job_id, None)  # the new one knows nothing yet
+        self._asked_at = -math.inf
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._look(), name="watched jobs")
+        try:
+            yield watcher
+        finally:
+            watchers = self._watchers[job_id]
+            watchers.discard(watcher)
+            if not watchers:
+                del self._watchers[job_id]
+                self._pulses.pop(job_id, None)
+
+    async def close(self) -> None:
+        """End all watching: this process ends, and the watchers may ask another one."""
+        self._closed = True
+        for watchers in self._watchers.values():
+            for watcher in watchers:
+                watcher.over = True
+                watcher.tell()
+        if self._task is not None:
+            await cut_off([self._task])
+
+    async def _look(self) -> None:
+        told = False
+        while self._watchers:
+            try:
+                await self._look_once()
+                told = False
+            except OUTAGE as error:
+                if not told:
+                    log.warning("watchers_wait_for_the_database", why=str(error).strip()[:200])
+                told = True
+                await asyncio.sleep(AGAIN_S)
+            except Exception:
+                log.exception("watched_jobs_not_read", next="genflow health")
+                await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(LOOK_S)
+
+    async def _look_once(self) -> None:
+        jobs = list(self._watchers)
+        now = boottime()
+        if now - self._asked_at > WATCHED_S / 2:
+            self._asked_at = now
+            await self._queue.watches.watch(jobs)
+        pulses = await self._queue.watches.pulse(jobs)
+        changed = {job for job, pulse in pulses.items() if self._pulses.get(job) != pulse}
+        self._pulses = pulses
+        if now - self._placed_at > POSITION_S:
+            self._placed_at = now
+            changed |= {job for job in pulses if self._is_queued(job)}
+        if changed:
+            views = await self._queue.watches.views(list(changed))
+            pictured = [job for job, view in views.items() if view.preview_no > self._preview_no(job)]
+            previews = await self._queue.watches.previews(pictured)
+            for job, view in views.items():
+                self._tell(job, view, previews.get(job))
+        for job in set(jobs) - set(pulses):
+            for watcher in self._watchers.get(job, ()):
+                watcher.over = True
+                watcher.tell()
+
+    def _tell(self, job: UUID, view: JobView, preview: LivePreview | None) -> None:
+        for watcher in self._watchers.get(job, ()):
+            watcher.view = view
+            watcher.preview = preview or watcher.preview
+            watcher.tell()
+
+    def _is_queued(self, job: UUID) -> bool:
+        views = [each.view for each in self._watchers.get(job, ())]
+        return any(view is not None and view.queue_position is not None for view in views)
+
+    def _preview_no(self, job: UUID) -> int:
+        """The preview that all watchers of this job have."""
+        return min((each.preview.no if each.preview else 0 for each in self._watchers.get(job, ())), default=0)
