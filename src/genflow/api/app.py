@@ -35,6 +35,7 @@ def create_app(queue: Queue, store: Store, settings: Settings, pool: Pool, *, li
         description="The durable production service in front of ComfyUI.",
         dependencies=[Depends(_refuse_foreign_pages(settings.public_url))],
     )
+    app.state.signer = context.signer
     handle_errors(app)
     for room in (jobs, uploads, assets, portraits, story, dead, batches, servers):
         app.include_router(room.routes(context))

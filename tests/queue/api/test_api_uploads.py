@@ -188,6 +188,41 @@ async def test_a_small_picture_is_made_of_a_large_one(api: Client) -> None:
         assert (answer.headers["Content-Type"], small.format, small.size) == (f"image/{kind}", kind.upper(), (100, 50))
     for query in ("w=1", "w=5000", "w=x", "w=100&format=gif"):
         assert (await api.get(f"{ASSETS}/{large}/content?{query}")).code == "invalid_request"
+    for refused in ("w=0000100", "w=2049"):
+        assert (await api.get(f"{ASSETS}/{large}/content?{refused}")).status == 400
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    lying = (await upload(api, encoded(picture(800, 400), exif=turned))).json["id"]
+    upright = Image.open(io.BytesIO((await api.get(f"{ASSETS}/{lying}/content?w=100")).body))
+    assert upright.size == (100, 200), "as its EXIF says"
+    bitmap = (await upload(api, encoded(picture(), "BMP"), content_type="image/bmp")).json["id"]
+    answer = await api.get(f"{ASSETS}/{bitmap}/content?w=100")
+    assert (answer.status, answer.code) == (422, "unsupported_image"), "few readers see what comes from outside"
     text = (await upload(api, b"no picture", content_type="text/plain", file_path="a.txt")).json["id"]
     answer = await api.get(f"{ASSETS}/{text}/content?w=100")
     assert (answer.status, answer.code) == (422, "unsupported_image")
+
+
+async def test_a_look_at_the_headers_reads_no_bytes(
+    api: Client, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = (await upload(api, b"bytes")).json["id"]
+    monkeypatch.delattr(LocalStore, "read")
+    whole = await api.ask("HEAD", f"{ASSETS}/{made}/content")
+    assert (whole.status, whole.headers["Content-Length"], whole.headers["Accept-Ranges"]) == (200, "5", "bytes")
+    part = await api.ask("HEAD", f"{ASSETS}/{made}/content", headers={"Range": "bytes=1-2"})
+    assert (part.status, part.headers["Content-Range"]) == (206, "bytes 1-2/5")
+    past = await api.ask("HEAD", f"{ASSETS}/{made}/content", headers={"Range": "bytes=5-"})
+    assert past.status == 416
+
+
+async def test_a_signed_link_opens_whosever_file_it_is_for(api: Client, bench: Bench) -> None:
+    made = (await upload(api, b"mine")).json
+    other = (await upload(api, b"other")).json
+    await bench.rows("update genflow.assets set tenant_id = 2 returning 1")
+    plain, _, query = made["url"].removeprefix(api.url).partition("?")
+    assert (await api.get(f"{plain}?{query}")).body == b"mine"
+    for changed in ("", query[:-1], f"{query}0", query.replace("expires=", "expires=1")):
+        assert (await api.get(f"{plain}?{changed}")).status == 404
+    assert (await api.get(f"{ASSETS}/{other['id']}/content?{query}")).status == 404
+    assert (await api.get(f"{ASSETS}/{made['id']}?{query}")).status == 404, "the bytes, not the record"
