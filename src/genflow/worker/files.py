@@ -31,6 +31,7 @@ async def upload_inputs(tools: Tools, run: JobRun, server: FleetServer, work: Wo
             file.name, input_folder(work.job_id), _leaving(tools, file), file.size, run.hold.allows
         )
         written.append((name, file.hash))
+        there.add(file.name)  # another asset of the same job may be over the same bytes
     return written
 
 
