@@ -5,7 +5,18 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from bench import endurance, false_ends, gpu_idle, makespan, overhead, polling, polls, queue_floor, rabbit_intake
+from bench import (
+    endurance,
+    false_ends,
+    gpu_idle,
+    large_assets,
+    makespan,
+    overhead,
+    polling,
+    polls,
+    queue_floor,
+    rabbit_intake,
+)
 
 BENCHES = {
     "overhead": overhead.run,
@@ -17,6 +28,7 @@ BENCHES = {
     "polling": polling.run,
     "false_ends": false_ends.run,
     "polls": polls.run,
+    "large_assets": large_assets.run,
 }
 
 

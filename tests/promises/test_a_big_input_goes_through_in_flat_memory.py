@@ -1,4 +1,4 @@
-"""An input of 90 MB goes from the store to its server in pieces: the worker holds none of it whole."""
+"""A file of 90 MB goes up, down and to its server in pieces: no process of ours holds it whole."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import blake3
 from genflow.postgres.pool import open_pool
 from genflow.queue import Queue
 from genflow.storage.local import LocalStore
+from tests.support.big_files import down, up
 from tests.support.portraits import face_photo
 from tests.support.service import Service
 
@@ -47,3 +48,11 @@ async def test_the_worker_never_holds_it_whole(genflow: Service) -> None:
     assert blake3.blake3(there.read_bytes()).digest() == blob.hash, "every byte arrived"
     assert await genflow.book(job) == {"posts": 1, "executions": 1, "interruptions": 0}
     assert (await sim.books())["uploads"] >= 1
+
+
+async def test_the_api_never_holds_it_whole(genflow: Service) -> None:
+    api = await genflow.api()
+    before = api.grown()
+    asset = await up(genflow, SIZE)
+    assert await down(genflow, asset["url"]) == (SIZE, asset["hash"])
+    assert api.grown() - before < SIZE / 3

@@ -37,6 +37,7 @@ def create_app(queue: Queue, store: Store, settings: Settings, pool: Pool, *, li
         dependencies=[Depends(_refuse_foreign_pages(settings.public_url))],
     )
     app.state.hub = context.hub
+    app.state.signer = context.signer
     handle_errors(app)
     for room in (jobs, events, uploads, assets, portraits, story, dead, batches, servers):
         app.include_router(room.routes(context))

@@ -12,8 +12,10 @@ from fastapi import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from genflow.api.signing import Signer
+from genflow.errors import GenflowError
 
 _HOST = re.compile(r"[A-Za-z0-9._\-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
+_CONTENT = re.compile(r".*/api/v2/assets/([0-9a-f-]{36})/content")
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~\-]+)*/?")
 
 
@@ -47,6 +49,36 @@ class Mounted:
         if scope["type"] == "http" and self.prefix:
             scope = {**scope, "root_path": self.prefix}
         await self.app(scope, receive, send)
+
+
+def signed_content(request: Request) -> bool:
+    """Whether the request reads one file by a link that we signed for it and that is not over: then it needs no key."""
+    asset = _signed_for(request)
+    return asset is not None and _signer(request).opens(asset, request.query_params, time.time())
+
+
+def link_refusal(request: Request) -> GenflowError | None:
+    """Why a signed link that opens nothing opens nothing, where a key is needed; None for a request without one."""
+    asset = _signed_for(request)
+    if asset is None:
+        return None
+    if _signer(request).opens(asset, request.query_params, 0.0):  # ours, once
+        message = "This link is over. Get a fresh one from the asset or from its job."
+        return GenflowError("link_expired", message, status=403, details={"field": "expires"})
+    message = "This link is not one of ours. Use it as the asset or its job gave it."
+    return GenflowError("link_invalid", message, status=403, details={"field": "signature"})
+
+
+def _signed_for(request: Request) -> str | None:
+    """The asset whose bytes a link that says to be signed leads to."""
+    path = _CONTENT.fullmatch(request.scope["path"])
+    reads = request.method in ("GET", "HEAD")
+    return path[1] if path is not None and reads and "signature" in request.query_params else None
+
+
+def _signer(request: Request) -> Signer:
+    signer: Signer = request.app.state.signer
+    return signer
 
 
 def links_of(request: Request, public_url: str | None, signer: Signer) -> Links:

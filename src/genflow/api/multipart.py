@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fastapi import Request
-from python_multipart.exceptions import MultipartParseError
+from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from genflow.api.bodies import content_type, unsupported_media_type
@@ -64,19 +64,22 @@ class MultipartReader:
         self._text: bytearray | None = None
         self._parts = 0
         self._ended = False
-        self._parser = MultipartParser(
-            boundary,
-            {
-                "on_part_begin": self._begin_part,
-                "on_header_field": lambda data, start, end: self._header[0].extend(data[start:end]),
-                "on_header_value": lambda data, start, end: self._header[1].extend(data[start:end]),
-                "on_header_end": self._end_header,
-                "on_headers_finished": self._begin_data,
-                "on_part_data": self._take_data,
-                "on_part_end": self._end_part,
-                "on_end": self._end,
-            },
-        )
+        try:
+            self._parser = MultipartParser(
+                boundary,
+                {
+                    "on_part_begin": self._begin_part,
+                    "on_header_field": lambda data, start, end: self._header[0].extend(data[start:end]),
+                    "on_header_value": lambda data, start, end: self._header[1].extend(data[start:end]),
+                    "on_header_end": self._end_header,
+                    "on_headers_finished": self._begin_data,
+                    "on_part_data": self._take_data,
+                    "on_part_end": self._end_part,
+                    "on_end": self._end,
+                },
+            )
+        except FormParserError as error:
+            raise _broken(str(error)) from None
         self._disposition = b""
 
     async def next_part(self) -> Part | None:
@@ -102,7 +105,7 @@ class MultipartReader:
                 raise _broken("it ends before its last boundary")
             try:
                 self._parser.write(chunk)
-            except MultipartParseError as error:
+            except FormParserError as error:
                 raise _broken(str(error)) from None
         return self._seen.popleft()
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
+from genflow.api import photo
 from genflow.errors import GenflowError
 
 FORMATS = {"webp": "image/webp", "jpeg": "image/jpeg", "png": "image/png"}
@@ -24,21 +25,17 @@ def unsupported(why: str) -> GenflowError:
 def thumbnail(data: bytes, width: int, kind: str, pixels: int) -> bytes:
     """The picture in `data`, `width` pixels wide at most and as high as that makes it, as a file of `kind`.
 
-    Blocks while it decodes, which takes up to sixteen bytes of memory a pixel: run it in a thread, few at a time.
+    Read as a photo is: upright, on white where it is transparent, by the same few readers. Blocks while it decodes,
+    which takes up to sixteen bytes of memory a pixel: run it in a thread, few at a time.
     Raises GenflowError `unsupported_image` for what is no picture, is broken, or has more than `pixels` pixels.
     """
     try:
-        with Image.open(io.BytesIO(data)) as image:
-            if image.width * image.height > pixels:
-                raise unsupported(f"it has {image.width} × {image.height} pixels, and at most {pixels} are decoded")
-            image.draft("RGB", (width, width))
-            image.thumbnail((width, 16 * width))
-            small = image if kind != "jpeg" and image.mode in ("RGB", "RGBA") else image.convert("RGB")
-            out = io.BytesIO()
-            small.save(out, kind.upper(), quality=_QUALITY)
-    except (
-        UnidentifiedImageError, Image.DecompressionBombError, Image.DecompressionBombWarning, OSError, SyntaxError,
-        ValueError, EOFError, IndexError, KeyError, TypeError,
-    ):  # fmt: skip
-        raise unsupported("it is no picture that can be read") from None
+        image = photo.decoded(io.BytesIO(data), photo.Limits(SOURCE_BYTES, pixels, side=1), at_least=2 * width)
+    except GenflowError as error:
+        raise unsupported(f"it {error.message.partition(': ')[2]}") from None
+    if image.width > width:
+        height = max(1, round(image.height * width / image.width))
+        image = image.resize((width, height), Image.Resampling.LANCZOS, reducing_gap=2.0)
+    out = io.BytesIO()
+    image.save(out, kind.upper(), quality=_QUALITY)
     return out.getvalue()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from blake3 import blake3
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
@@ -18,7 +20,8 @@ from genflow.api.context import Context, idempotency_key, tenant_of
 from genflow.api.errors import invalid_request
 from genflow.api.multipart import File, MultipartReader, Text
 from genflow.errors import GenflowError, clean_text
-from genflow.storage.store import HASH_BYTES, HashMismatch, StoredBlob
+from genflow.media import output_type
+from genflow.storage.store import HASH_BYTES, HashMismatch
 from genflow.workflow import unfit_character
 
 FORM_BYTES = 256 * 1024
@@ -31,15 +34,19 @@ KEEP_S = range(60, 604_801)
 _HASH = re.compile(r"blake3:([0-9a-f]{64})")
 _WORD = r"[A-Za-z0-9!#$&^_.+-]{1,100}"
 _CONTENT_TYPE = re.compile(rf'{_WORD}/{_WORD}(?: *; *{_WORD}=(?:{_WORD}|"{_WORD}"))*')
-_KINDS = ("image", "video", "audio", "text")
-_TEXTS = ("content_type", "file_path", "expected_hash", "expires_in")
+_REQUIRED = ("file_path", "content_type")
+_TEXTS = (*_REQUIRED, "expected_hash", "expires_in")
 
 
-@dataclass(slots=True)
-class _Form:
-    texts: dict[str, str] = field(default_factory=dict)
-    tags: list[str] = field(default_factory=list)
-    blob: StoredBlob | None = None
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What an upload's texts say of its file; empty where they don't."""
+
+    file_path: str
+    content_type: str
+    hash: bytes | None
+    tags: Sequence[str]
+    keep_s: float | None
 
 
 def routes(context: Context) -> APIRouter:
@@ -51,18 +58,22 @@ def routes(context: Context) -> APIRouter:
         """Keep a file. Its bytes go to the store as they come; 200 where they were there already."""
         tenant, key = tenant_of(request), idempotency_key(request)
         await context.queue.files.check_key(key, tenant=tenant)
-        form = await _read(context, request)
-        if form.blob is None:
+        limit = context.settings.max_asset_bytes
+        over = _too_large(limit)
+        form = _Upload(MultipartReader(request, bounded(request, limit + FORM_BYTES, over)))
+        if not await form.file():
             raise invalid_request("The form has no file.", field="file", status=422)
-        file_path = _file_path(_needed(form.texts, "file_path"))
-        content_type = _content_type(_needed(form.texts, "content_type"))
+        form.wanted(whole=False)  # what is wrong already costs nobody the rest of the file
+        async with aclosing(form.file_and_rest()) as pieces:
+            blob = await context.store.put(pieces, limit)
+        wanted = form.wanted(whole=True)
         made = await context.queue.files.upload(
-            form.blob,
-            name=file_path,
-            type=_kind_of(content_type),
-            content_type=content_type,
-            tags=_tags(form.tags),
-            keep_s=_keep_s(form.texts.get("expires_in")),
+            blob,
+            name=wanted.file_path,
+            type=output_type(wanted.file_path, wanted.content_type),
+            content_type=wanted.content_type,
+            tags=wanted.tags,
+            keep_s=wanted.keep_s,
             key=key,
             tenant=tenant,
         )
@@ -103,50 +114,73 @@ async def _shown(context: Context, request: Request, asset: UUID, *, new: bool, 
     return JSONResponse(shown | {"created_new": created_new}, status_code=201 if new else 200)
 
 
-async def _read(context: Context, request: Request) -> _Form:
-    """The form, its file already in the store."""
-    limit = context.settings.max_asset_bytes
-    over = GenflowError(
-        "payload_too_large",
-        f"The file is larger than {limit} bytes.",
-        status=413,
-        details={"field": "file", "reason": "too_large", "limit": limit},
-    )
-    reader = MultipartReader(request, bounded(request, limit + FORM_BYTES, over))
-    form = _Form()
-    expected = None
-    while (part := await reader.next_part()) is not None:
+class _Upload:
+    """One form as it comes. The store keeps nothing of a file whose form is refused, at whichever end that shows."""
+
+    def __init__(self, reader: MultipartReader) -> None:
+        self._reader = reader
+        self._texts: dict[str, str] = {}
+        self._tags: list[str] = []
+
+    async def file(self) -> bool:
+        """Read on to the file; False where the form ended without one."""
+        while (part := await self._reader.next_part()) is not None:
+            if isinstance(part, File):
+                _only_file(part)
+                return True
+            self._take(part)
+        return False
+
+    def wanted(self, *, whole: bool) -> Wanted:
+        """What the texts say; with `whole`, all that must be there is. Raises what is wrong with them."""
+        texts = self._texts
+        for name in _REQUIRED if whole else ():
+            _needed(texts, name)
+        return Wanted(
+            file_path=_file_path(texts["file_path"]) if texts.get("file_path") else "",
+            content_type=_content_type(texts["content_type"]) if texts.get("content_type") else "",
+            hash=_hash("expected_hash", texts["expected_hash"]) if "expected_hash" in texts else None,
+            tags=_tags(self._tags),
+            keep_s=_keep_s(texts.get("expires_in")),
+        )
+
+    async def file_and_rest(self) -> AsyncGenerator[bytes]:
+        """The file's bytes; once they are out, the rest of the form is read, and the whole of it checked."""
+        digest = blake3()
+        async for piece in self._reader.file_bytes():
+            digest.update(piece)
+            yield piece
+        while (part := await self._reader.next_part()) is not None:
+            if isinstance(part, File):
+                _only_file(part)
+                raise invalid_request("The field file stands twice in the form.", field="file")
+            self._take(part)
+        if (expected := self.wanted(whole=True).hash) not in (None, digest.digest()):
+            raise HashMismatch(expected, digest.digest())
+
+    def _take(self, part: Text) -> None:
+        if part.name == "tags":
+            self._tags.append(part.value)
+        elif part.name in self._texts:
+            raise invalid_request(f"The field {part.name} stands twice in the form.", field=part.name)
+        elif part.name in _TEXTS:  # others are fields that a newer client may know
+            self._texts[part.name] = part.value
+
+
+def _only_file(part: File) -> None:
+    if part.name != "file":
         name = clean_text(part.name, 80)
-        match part:
-            case Text(name="tags", value=value):
-                form.tags.append(value)
-            case Text() if part.name not in _TEXTS:
-                continue  # a field that a newer client may know
-            case Text(value=value) if part.name not in form.texts:
-                form.texts[part.name] = value
-                if part.name == "expected_hash":
-                    expected = _hash("expected_hash", value)
-            case File(name="file") if form.blob is None:
-                form.blob = await context.store.put(reader.file_bytes(), limit, expected=expected)
-            case File() if part.name != "file":
-                raise invalid_request(f"The form has a file in the field {name}; only file is one.", field=name)
-            case _:
-                raise invalid_request(f"The field {name} stands twice in the form.", field=name)
-    if form.blob is not None and (late := form.texts.get("expected_hash")) is not None:
-        _check_late(form.blob, late)
-    return form
+        raise invalid_request(f"The form has a file in the field {name}; only file is one.", field=name)
 
 
-def _check_late(blob: StoredBlob, expected: str) -> None:
-    """A hash that came behind the file: the bytes stay without a record until clean-up finds them."""
-    if (wanted := _hash("expected_hash", expected)) != blob.hash:
-        raise HashMismatch(wanted, blob.hash)
+def _too_large(limit: int) -> GenflowError:
+    details = {"field": "file", "reason": "too_large", "limit": limit}
+    return GenflowError("payload_too_large", f"The file is larger than {limit} bytes.", status=413, details=details)
 
 
-def _needed(texts: Mapping[str, str], name: str) -> str:
+def _needed(texts: Mapping[str, str], name: str) -> None:
     if not texts.get(name):
         raise invalid_request(f"The form must have {name}.", field=name, status=422)
-    return texts[name]
 
 
 def _hash(name: str, value: Any) -> bytes:
@@ -160,11 +194,11 @@ def _hash(name: str, value: Any) -> bytes:
 def _file_path(value: Any) -> str:
     """Where the file would lie: a relative path that stays where it is."""
     shown = clean_text(str(value), 100)
-    if not isinstance(value, str) or not 1 <= len(value) <= PATH_CHARACTERS or unfit_character(value):
-        message = f"file_path must be a text of 1 to {PATH_CHARACTERS} characters."
+    if not isinstance(value, str) or not 1 <= len(value) <= PATH_CHARACTERS or not value.isprintable():
+        message = f"file_path must be a text of 1 to {PATH_CHARACTERS} printable characters."
         raise invalid_request(message, field="file_path", status=422, got=shown)
     parts = re.split(r"[/\\]", value)
-    if ".." in parts or not parts[0] or not parts[-1] or re.fullmatch(r"[A-Za-z]:.*", value):
+    if {"", ".", ".."} & set(parts) or re.fullmatch(r"[A-Za-z]:.*", value):
         message = "file_path must name a file by a relative path without “..”, such as photo.png."
         raise invalid_request(message, field="file_path", status=422, got=shown)
     if parts[0] == "models":
@@ -180,11 +214,6 @@ def _content_type(value: str) -> str:
         message = "content_type must be a media type such as image/png."
         raise invalid_request(message, field="content_type", status=422, got=clean_text(value, 100))
     return value
-
-
-def _kind_of(content_type: str) -> str:
-    kind = content_type.partition("/")[0].lower()
-    return kind if kind in _KINDS else "file"
 
 
 def _tags(value: Any) -> Sequence[str]:

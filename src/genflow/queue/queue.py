@@ -218,8 +218,8 @@ class Queue:
             await self._hint(f"cancel:{job_id}")
         return bool(rows)
 
-    async def assets(self, ids: Sequence[UUID], *, tenant: int = 1) -> dict[UUID, AssetRecord]:
-        """Those of the assets that this tenant has, by id."""
+    async def assets(self, ids: Sequence[UUID], *, tenant: int | None = 1) -> dict[UUID, AssetRecord]:
+        """Those of the assets that this tenant (None = any) has, by id."""
         rows = await self._writer.write("assets_by_id", {"assets": list(ids), "tenant": tenant})
         return {row["id"]: _asset_of(row) for row in rows}
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import mimetypes
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,6 +11,7 @@ from uuid import UUID
 from genflow.errors import GenflowError
 from genflow.failures import Policy
 from genflow.jobs import State, Status, Step, SubmitState, shown_status
+from genflow.media import ending_of
 
 KEY_TTL_S = 24 * 3600.0
 """Seconds an idempotency key is remembered (Comfy API v2)."""
@@ -143,10 +142,6 @@ class SubmitRecord:
     running_for_s: float | None
 
 
-_ENDING = re.compile(r"\.([A-Za-z0-9]{1,8})$")
-_EXTENSIONS = {"image/jpeg": "jpg", "image/png": "png", "image/webp": "webp"}
-
-
 @dataclass(frozen=True, slots=True)
 class InputFile:
     """An input of a job: an asset whose bytes must lie on the server before its prompt is posted."""
@@ -159,14 +154,8 @@ class InputFile:
 
     @property
     def name(self) -> str:
-        """Its name on a server: it holds the hash, so that an upload is safe to repeat.
-
-        The ending is the client's own where it gave one, for some nodes go by it; else what the media type means.
-        """
-        own = _ENDING.search(self.file_path)
-        kind = self.content_type.partition(";")[0].strip().lower()
-        extension = own[1].lower() if own else _EXTENSIONS.get(kind) or (mimetypes.guess_extension(kind) or ".bin")[1:]
-        return f"{self.hash.hex()[:32]}.{extension}"
+        """Its name on a server: it holds the hash, so that an upload is safe to repeat, and an ending for the nodes."""
+        return f"{self.hash.hex()[:32]}{ending_of(self.content_type, self.file_path)}"
 
 
 def input_folder(job_id: UUID) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import mimetypes
 from collections.abc import AsyncIterator
-from pathlib import PurePosixPath
 
 from genflow import failpoints
 from genflow.errors import GenflowError
 from genflow.fleet import FleetServer
+from genflow.media import content_type_of, output_type
 from genflow.outputs import Output, output_id
 from genflow.queue.records import InputFile, StoredOutput, Work, input_folder
 from genflow.worker.run import JobRun
@@ -32,23 +31,9 @@ async def upload_inputs(tools: Tools, run: JobRun, server: FleetServer, work: Wo
             file.name, input_folder(work.job_id), _leaving(tools, file), file.size, run.hold.allows
         )
         written.append((name, file.hash))
+        there.add(file.name)  # another asset of the same job may be over the same bytes
     return written
 
-
-CONTENT_TYPES = {
-    ".avif": "image/avif", ".bmp": "image/bmp", ".exr": "image/x-exr", ".gif": "image/gif", ".jpeg": "image/jpeg",
-    ".jpg": "image/jpeg", ".png": "image/png", ".svg": "image/svg+xml", ".tif": "image/tiff", ".tiff": "image/tiff",
-    ".webp": "image/webp",
-    ".avi": "video/x-msvideo", ".mkv": "video/x-matroska", ".mov": "video/quicktime", ".mp4": "video/mp4",
-    ".webm": "video/webm",
-    ".aac": "audio/aac", ".flac": "audio/flac", ".m4a": "audio/mp4", ".mp3": "audio/mpeg", ".ogg": "audio/ogg",
-    ".opus": "audio/ogg", ".wav": "audio/wav",
-    ".fbx": "application/octet-stream", ".glb": "model/gltf-binary", ".gltf": "model/gltf+json", ".obj": "model/obj",
-    ".ply": "application/octet-stream", ".stl": "model/stl", ".usdz": "model/vnd.usdz+zip",
-    ".csv": "text/csv; charset=utf-8", ".json": "application/json", ".md": "text/markdown; charset=utf-8",
-    ".srt": "text/plain; charset=utf-8", ".txt": "text/plain; charset=utf-8",
-}  # fmt: skip
-"""What ComfyUI's nodes write, by ending: Python's own list knows few of them, and differs from machine to machine."""
 
 INLINE_TEXT = 8_192
 """Texts of up to so many characters stand in the job itself, beside their file."""
@@ -57,12 +42,6 @@ INLINE_TEXT = 8_192
 def results(outputs: list[Output], *, previews: bool) -> list[Output]:
     """The outputs that count as results: temporary files only where they are asked for."""
     return [output for output in outputs if previews or output.text is not None or output.folder_type != "temp"]
-
-
-def content_type_of(name: str) -> str:
-    """The media type of a file that a node wrote, by its name's ending."""
-    ending = PurePosixPath(name).suffix.lower()
-    return CONTENT_TYPES.get(ending) or mimetypes.guess_type(name)[0] or "application/octet-stream"
 
 
 async def store_output(tools: Tools, run: JobRun, server: FleetServer, output: Output) -> StoredOutput:
@@ -87,14 +66,6 @@ async def store_output(tools: Tools, run: JobRun, server: FleetServer, output: O
         content_type=content_type,
         text=output.text if output.text is not None and len(output.text) <= INLINE_TEXT else None,
     )
-
-
-def output_type(name: str, content_type: str) -> str:
-    """The Comfy API v2's kind of an output."""
-    if name.lower().endswith(".latent"):
-        return "latent"
-    kind = content_type.partition("/")[0]
-    return kind if kind in ("image", "video", "audio", "text") else "file"
 
 
 async def _once(data: bytes) -> AsyncIterator[bytes]:

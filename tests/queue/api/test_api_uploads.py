@@ -40,6 +40,11 @@ def form(data: bytes | None, *, texts_last: bool = False, **texts: Any) -> aioht
     return made
 
 
+def kept(store: LocalStore) -> list[str]:
+    """The files of a store's blobs, those on their way too."""
+    return [path.name for path in store._blobs.rglob("*") if path.is_file()]
+
+
 async def upload(api: Client, data: bytes | None, key: str | None = None, **texts: Any) -> Answer:
     headers = {} if key is None else {"Idempotency-Key": key}
     return await api.post(ASSETS, data=form(data, **texts), headers=headers)
@@ -57,7 +62,7 @@ async def test_bytes_are_kept_once_and_each_upload_is_an_asset_of_its_own(api: C
     assert again.json["id"] != asset["id"]
     for each in (asset, again.json):
         assert (await api.get(f"{ASSETS}/{each['id']}/content")).body == data
-    assert len([path for path in store._blobs.rglob("*") if path.is_file()]) == 1
+    assert len(kept(store)) == 1
 
     assert (await api.ask("HEAD", f"{ASSETS}/by-hash/{hash_of(data)}")).status == 200
     for other in (hash_of(b"other"), "blake3:xyz", "nope"):
@@ -109,6 +114,9 @@ async def test_an_upload_is_safe_to_send_again(api: Client) -> None:
         ({"file_path": "/etc/passwd"}, 422, "invalid_request", "file_path"),
         ({"file_path": "C:x.png"}, 422, "invalid_request", "file_path"),
         ({"file_path": "models/checkpoints/x.safetensors"}, 422, "invalid_request", "file_path"),
+        ({"file_path": "a//x.png"}, 422, "invalid_request", "file_path"),
+        ({"file_path": "./x.png"}, 422, "invalid_request", "file_path"),
+        ({"file_path": "a\nb.png"}, 422, "invalid_request", "file_path"),
         ({"file_path": "x" * 1_025}, 422, "invalid_request", "file_path"),
         ({"expected_hash": "blake3:abc"}, 422, "invalid_request", "expected_hash"),
         ({"expected_hash": hash_of(b"other")}, 409, "hash_mismatch", "expected_hash"),
@@ -122,15 +130,16 @@ async def test_an_upload_is_safe_to_send_again(api: Client) -> None:
     ],
 )
 async def test_what_is_wrong_is_named_and_nothing_is_kept(
-    api: Client, bench: Bench, texts: dict[str, Any], status: int, code: str, field: str
+    api: Client, bench: Bench, store: LocalStore, texts: dict[str, Any], status: int, code: str, field: str
 ) -> None:
     for last in (False, True):
         answer = await upload(api, b"bytes", texts_last=last, **texts)
         assert (answer.status, answer.code, answer.details["field"]) == (status, code, field)
+        assert kept(store) == []
     assert await bench.rows("select id from genflow.assets") == []
 
 
-async def test_a_form_that_is_none_is_refused(api: Client) -> None:
+async def test_a_form_that_is_none_is_refused(api: Client, store: LocalStore) -> None:
     assert (await upload(api, None)).details["field"] == "file"
     two = form(b"one")
     two.add_field("file", b"two", filename="y")
@@ -143,7 +152,9 @@ async def test_a_form_that_is_none_is_refused(api: Client) -> None:
     for body in (b"", b"nonsense", b"--x\r\nContent-Disposition: form-data; name=file; filename=a\r\n\r\nhalf"):
         answer = await api.post(ASSETS, data=body, headers=headers)
         assert (answer.status, answer.code) == (400, "invalid_request")
-    assert (await api.post(ASSETS, data=b"", headers={"Content-Type": "multipart/form-data"})).status == 400
+    for kind in ("multipart/form-data", f"multipart/form-data; boundary={'x' * 300}"):
+        assert (await api.post(ASSETS, data=b"", headers={"Content-Type": kind})).status == 400
+    assert kept(store) == []
 
 
 async def test_retention_may_be_asked_for_and_is_never_cut_short(api: Client, bench: Bench) -> None:
@@ -177,6 +188,41 @@ async def test_a_small_picture_is_made_of_a_large_one(api: Client) -> None:
         assert (answer.headers["Content-Type"], small.format, small.size) == (f"image/{kind}", kind.upper(), (100, 50))
     for query in ("w=1", "w=5000", "w=x", "w=100&format=gif"):
         assert (await api.get(f"{ASSETS}/{large}/content?{query}")).code == "invalid_request"
+    for refused in ("w=0000100", "w=2049"):
+        assert (await api.get(f"{ASSETS}/{large}/content?{refused}")).status == 400
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    lying = (await upload(api, encoded(picture(800, 400), exif=turned))).json["id"]
+    upright = Image.open(io.BytesIO((await api.get(f"{ASSETS}/{lying}/content?w=100")).body))
+    assert upright.size == (100, 200), "as its EXIF says"
+    bitmap = (await upload(api, encoded(picture(), "BMP"), content_type="image/bmp")).json["id"]
+    answer = await api.get(f"{ASSETS}/{bitmap}/content?w=100")
+    assert (answer.status, answer.code) == (422, "unsupported_image"), "few readers see what comes from outside"
     text = (await upload(api, b"no picture", content_type="text/plain", file_path="a.txt")).json["id"]
     answer = await api.get(f"{ASSETS}/{text}/content?w=100")
     assert (answer.status, answer.code) == (422, "unsupported_image")
+
+
+async def test_a_look_at_the_headers_reads_no_bytes(
+    api: Client, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = (await upload(api, b"bytes")).json["id"]
+    monkeypatch.delattr(LocalStore, "read")
+    whole = await api.ask("HEAD", f"{ASSETS}/{made}/content")
+    assert (whole.status, whole.headers["Content-Length"], whole.headers["Accept-Ranges"]) == (200, "5", "bytes")
+    part = await api.ask("HEAD", f"{ASSETS}/{made}/content", headers={"Range": "bytes=1-2"})
+    assert (part.status, part.headers["Content-Range"]) == (206, "bytes 1-2/5")
+    past = await api.ask("HEAD", f"{ASSETS}/{made}/content", headers={"Range": "bytes=5-"})
+    assert past.status == 416
+
+
+async def test_a_signed_link_opens_whosever_file_it_is_for(api: Client, bench: Bench) -> None:
+    made = (await upload(api, b"mine")).json
+    other = (await upload(api, b"other")).json
+    await bench.rows("update genflow.assets set tenant_id = 2 returning 1")
+    plain, _, query = made["url"].removeprefix(api.url).partition("?")
+    assert (await api.get(f"{plain}?{query}")).body == b"mine"
+    for changed in ("", query[:-1], f"{query}0", query.replace("expires=", "expires=1")):
+        assert (await api.get(f"{plain}?{changed}")).status == 404
+    assert (await api.get(f"{ASSETS}/{other['id']}/content?{query}")).status == 404
+    assert (await api.get(f"{ASSETS}/{made['id']}?{query}")).status == 404, "the bytes, not the record"

@@ -372,6 +372,19 @@ create table genflow.job_assets (
 );
 create index job_assets_job on genflow.job_assets (job_id);
 
+-- Whether a job that is not over needs an asset. Volatile: it sees what was committed while its caller waited for a lock.
+create function genflow.needed(asset uuid) returns boolean
+    language plpgsql volatile as
+$$
+begin
+    return exists (
+        select 1
+        from genflow.job_assets as r
+        join genflow.jobs as j on j.id = r.job_id
+        where r.asset_id = asset and j.state < 10);
+end
+$$;
+
 -- Live progress, written only while somebody watches; lost with a crash of Postgres, which harms nothing.
 create unlogged table genflow.job_live (
     job_id        uuid primary key,

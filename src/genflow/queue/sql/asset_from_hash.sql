@@ -19,7 +19,8 @@ with blob as (
     limit 1
 ), same as (
     update genflow.assets as a
-    set expires_at = greatest(a.expires_at, genflow.clock() + %(keep_s)s * interval '1 s')
+    set expires_at = case when a.expires_at is not null  -- null is never, which greatest() would leave out
+                          then greatest(a.expires_at, genflow.clock() + %(keep_s)s * interval '1 s') end
     from (
         select known.id
         from genflow.assets as known, blob, source
@@ -37,12 +38,8 @@ with blob as (
            blob.size, %(tags)s, genflow.clock(), genflow.clock() + %(keep_s)s * interval '1 s'
     from blob, source
     where not exists (select 1 from same)
-    on conflict (id) do nothing  -- sent again after a lost commit
     returning id
 )
-select id, false as created from same
+select id, id = %(asset)s as created from same  -- its own, where it is sent again after a lost commit
 union all
 select id, true from made
-union all
-select a.id, true from genflow.assets as a where a.id = %(asset)s
-limit 1
