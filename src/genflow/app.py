@@ -24,7 +24,8 @@ from genflow.postgres.pool import Pool, open_pool
 from genflow.queue import Abilities, DirectWriter, Ledger, Queue, Registry, Sweeps
 from genflow.queue.writer import OUTAGE
 from genflow.settings import Settings
-from genflow.storage.local import LocalStore
+from genflow.storage.opening import open_store, place_of
+from genflow.storage.store import Store
 from genflow.telemetry import configure_logs
 from genflow.upkeep import ApiUpkeep, WorkerUpkeep
 from genflow.worker import Worker
@@ -77,17 +78,17 @@ async def open_database(settings: Settings) -> AsyncIterator[str]:
         yield conninfo
 
 
-async def open_store(settings: Settings, pool: Pool) -> LocalStore:
-    """The store under the data folder. GenflowError `store_mismatch` where this database belongs to another store."""
-    store = LocalStore(settings.data)
-    place = f"{settings.data.resolve()} on {settings.instance}"
+async def claim_store(settings: Settings, pool: Pool) -> Store:
+    """The store of the settings. GenflowError `store_mismatch` where this database belongs to another store."""
+    store = await asyncio.to_thread(open_store, settings)
+    place = place_of(settings)
     marker = await store.marker()
     known = (await DirectWriter(pool).write("claim_store", {"marker": marker, "place": place}))[0]
     if str(known["marker"]) != marker:
         raise GenflowError(
             "store_mismatch",
             f"this process keeps its files in {place}, but the database belongs to the store that was first seen as"
-            f" {known['place']}: all processes share one data folder (--data)",
+            f" {known['place']}: all processes share one store (--store, or one folder --data)",
             status=409,
         )
     return store
@@ -118,7 +119,7 @@ async def run_api(settings: Settings, conninfo: str) -> AsyncIterator[str]:
         )
         listener = _listen(settings.host, settings.port)
         stack.callback(listener.close)
-        store = await open_store(settings, pool)
+        store = await claim_store(settings, pool)
         app = create_app(queue, store, settings, pool, link_secret=await queue.files.secret(LINKS))
         server = _QuietServer(
             uvicorn.Config(
@@ -193,7 +194,7 @@ async def run_worker(
         stack.push_async_callback(fleet.stop)
         await fleet.start()
         ledger = Ledger(writer, worker_id, timing, retention_s=settings.retention_s)
-        store = await open_store(settings, pool)
+        store = await claim_store(settings, pool)
         abilities = Abilities(writer)
         tools = Tools(
             ledger=ledger,

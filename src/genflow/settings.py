@@ -69,6 +69,23 @@ def _each_server_once(servers: dict[str, ServerSettings]) -> dict[str, ServerSet
     return servers
 
 
+def _plain_url(url: str, instead: str) -> str:
+    """An http(s) address that may be shown; `instead` says where a password belongs."""
+    try:
+        parts = urlsplit(url)
+        whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        whole = False
+    if not whole:
+        raise ValueError("an address looks like http://127.0.0.1:8188")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError(f"no password belongs into an address, which is shown: {instead}")
+    if parts.query or parts.fragment:
+        raise ValueError("an address has no “?” and no “#”")
+    return url.rstrip("/")
+
+
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
 _UNITS = {"": 1, "b": 1, "mb": 1024**2, "mib": 1024**2, "gb": 1024**3, "gib": 1024**3}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -109,18 +126,7 @@ class ServerSettings(BaseModel):
     @field_validator("url")
     @classmethod
     def _plain_address(cls, url: str) -> str:
-        try:
-            parts = urlsplit(url)
-            whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            whole = False
-        if not whole:
-            raise ValueError("an address looks like http://127.0.0.1:8188")
-        if parts.username is not None or parts.password is not None:
-            raise ValueError("no password belongs into an address, which is shown: send it as a header (`headers`)")
-        if parts.query or parts.fragment:
-            raise ValueError("an address has no “?” and no “#”")
-        return url.rstrip("/")
+        return _plain_url(url, "send it as a header (`headers`)")
 
     @field_validator("headers")
     @classmethod
@@ -173,6 +179,22 @@ class Settings(BaseSettings):
         None, description="PostgreSQL (15 or newer) to use; none = the embedded server under `data`."
     )
     data: Path = Field(Path("genflow-data"), description="One folder for everything: embedded Postgres and pictures.")
+    store: str | None = Field(
+        None,
+        description="Where pictures are kept instead: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX;"
+        " credentials come from the environment. A folder given here is `data`.",
+    )
+    store_endpoint: str | None = Field(
+        None, description="Address of an S3-compatible or other store of one's own; plain http only if it says so."
+    )
+    store_region: str | None = Field(None, description="Region of an S3 store; none = AWS_REGION, else us-east-1.")
+    store_path_style: bool = Field(
+        True, description="S3: the bucket stands in the path of an address (else in its host, also of the endpoint)."
+    )
+    redirect: bool = Field(
+        True, description="Send who asks for a file on to the store's own signed address; off = the API serves it."
+    )
+    redirect_s: float = Field(900.0, ge=1, le=604_800, description="Seconds that such a signed address works.")
 
     # The API
     host: str = Field("127.0.0.1", description="Address that the API listens on.")
@@ -305,6 +327,31 @@ class Settings(BaseSettings):
         """Flags win over the environment, the environment over the file."""
         path = os.environ.get("GENFLOW_CONFIG", "genflow.toml")
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=path)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _folder_by_its_other_name(cls, given: Any) -> Any:
+        store = given.get("store") if isinstance(given, dict) else None
+        if store is None or "://" in str(store):
+            return given
+        return {name: value for name, value in given.items() if name != "store"} | {"data": store}
+
+    @field_validator("store")
+    @classmethod
+    def _store_address(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        parts = urlsplit(url)
+        if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+            raise ValueError("the store's address is shown: its credentials belong into the environment")
+        if parts.scheme not in ("s3", "gs", "az") or not _BUCKET.fullmatch(parts.netloc):
+            raise ValueError("a store is a folder, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX")
+        return url.rstrip("/")
+
+    @field_validator("store_endpoint")
+    @classmethod
+    def _endpoint(cls, url: str | None) -> str | None:
+        return url if url is None else _plain_url(url, "credentials belong into the environment")
 
     @field_validator("rabbitmq")
     @classmethod

@@ -1,38 +1,27 @@
-"""Promises of the local store: durable in the right order, one file per content, whole or nothing, flat in memory."""
+"""What only the local store promises: durable in the right order, whole or nothing on a failing disk, names."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import hashlib
 import os
 import subprocess
 import sys
 import threading
 import time
-import tracemalloc
-import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from blake3 import blake3
 
 from genflow.errors import GenflowError
-from genflow.storage.local import CHUNK_BYTES, LocalStore
-from genflow.storage.store import BlobDamaged, BlobMissing, Store
+from genflow.storage.arriving import CHUNK_BYTES
+from genflow.storage.local import LocalStore
+from genflow.storage.store import Store
+from tests.support.stores import content, stream
 
 MB = 1024 * 1024
-
-
-async def stream(*chunks: bytes) -> AsyncIterator[bytes]:
-    for chunk in chunks:
-        yield chunk
-
-
-async def content(store: Store, hash: bytes, start: int = 0, end: int | None = None) -> bytes:
-    return b"".join([chunk async for chunk in store.read(hash, start, end)])
 
 
 def files(root: Path) -> list[str]:
@@ -49,24 +38,6 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def store(root: Path) -> LocalStore:
     return LocalStore(root)
-
-
-@pytest.mark.parametrize("size", [0, 1, 1_000, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES + 17])
-async def test_what_is_put_is_read_back_under_both_hashes(store: Store, root: Path, size: int) -> None:
-    data = os.urandom(size)
-    blob = await store.put(stream(data[: size // 3], b"", data[size // 3 :]))
-    assert (blob.hash, blob.sha256, blob.size) == (blake3(data).digest(), hashlib.sha256(data).digest(), size)
-    assert await content(store, blob.hash) == data
-    assert await store.size(blob.hash) == size
-    name = blob.hash.hex()
-    assert files(root) == [f"blobs/{name[:2]}/{name[2:4]}/{name}"]
-
-
-async def test_one_huge_chunk_is_read_back_in_bounded_ones(store: Store) -> None:
-    blob = await store.put(stream(bytes(5 * MB)))
-    sizes = [len(chunk) async for chunk in store.read(blob.hash)]
-    assert sum(sizes) == 5 * MB
-    assert max(sizes) <= CHUNK_BYTES
 
 
 async def test_a_blob_is_on_the_disk_before_it_has_its_name_and_its_name_before_it_is_confirmed(
@@ -125,69 +96,7 @@ async def test_a_store_is_on_the_disk_before_the_first_blob(tmp_path: Path, monk
     assert {str(tmp_path), str(tmp_path / "deep"), str(tmp_path / "deep" / "er")} <= set(synced)
 
 
-async def test_the_same_content_twice_is_one_file(store: Store, root: Path) -> None:
-    one = await store.put(stream(b"a portrait"))
-    two = await store.put(stream(b"a ", b"portrait"))
-    assert one == two
-    assert len(files(root)) == 1
-
-
-async def test_the_same_content_from_many_at_once_is_one_file(root: Path) -> None:
-    stores = [LocalStore(root) for _ in range(3)]
-    data = os.urandom(3 * MB)
-    blobs = await asyncio.gather(*(stores[i % 3].put(stream(data[:MB], data[MB:])) for i in range(24)))
-    assert set(blobs) == {blobs[0]}
-    assert len(files(root)) == 1
-    assert await content(stores[0], blobs[0].hash) == data
-
-
-async def test_putting_again_heals_a_damaged_blob(store: Store, root: Path) -> None:
-    blob = await store.put(stream(b"whole"))
-    (root / files(root)[0]).write_bytes(b"whol")
-    await store.put(stream(b"whole"))
-    assert await content(store, blob.hash) == b"whole"
-
-
-@pytest.mark.parametrize(("start", "end"), [(0, 10), (5, 5), (1, None), (CHUNK_BYTES - 3, CHUNK_BYTES + 3), (0, 10**9)])
-async def test_a_range_is_read_as_asked(store: Store, start: int, end: int | None) -> None:
-    data = os.urandom(2 * CHUNK_BYTES + 5)
-    blob = await store.put(stream(data))
-    assert await content(store, blob.hash, start, end) == data[start:end]
-
-
-async def test_a_range_past_the_end_is_empty(store: Store) -> None:
-    blob = await store.put(stream(b"short"))
-    assert await content(store, blob.hash, 100, 200) == b""
-
-
-@pytest.mark.parametrize(("start", "end"), [(-1, None), (3, 2)])
-async def test_an_impossible_range_is_refused(store: Store, start: int, end: int | None) -> None:
-    blob = await store.put(stream(b"short"))
-    with pytest.raises(ValueError, match="no range"):
-        await content(store, blob.hash, start, end)
-
-
-async def test_a_hash_of_the_wrong_length_is_refused(store: Store) -> None:
-    with pytest.raises(ValueError, match="32 bytes, not 3"):
-        await store.size(b"abc")
-
-
-async def test_a_missing_blob_is_said_before_the_first_chunk(store: Store) -> None:
-    with pytest.raises(BlobMissing):
-        await content(store, bytes(32))
-    assert await store.size(bytes(32)) is None
-    await store.delete(bytes(32))
-
-
-@pytest.mark.parametrize("damage", [b"flipped!", b"cut", b"", b"longer than before"])
-async def test_a_damaged_blob_is_never_given_out_as_whole(store: Store, root: Path, damage: bytes) -> None:
-    blob = await store.put(stream(b"original"))
-    (root / files(root)[0]).write_bytes(damage)
-    with pytest.raises(BlobDamaged):
-        await anext(store.read(blob.hash))
-
-
-async def test_a_deleted_blob_is_gone_but_read_on_by_who_began(store: Store, root: Path) -> None:
+async def test_a_deleted_blob_is_read_on_by_who_began(store: Store, root: Path) -> None:
     data = os.urandom(3 * CHUNK_BYTES)
     blob = await store.put(stream(data))
     reading = store.read(blob.hash)
@@ -196,24 +105,6 @@ async def test_a_deleted_blob_is_gone_but_read_on_by_who_began(store: Store, roo
     assert await store.size(blob.hash) is None
     assert files(root) == []
     assert first + b"".join([chunk async for chunk in reading]) == data
-
-
-async def test_too_much_is_refused_as_soon_as_it_came_and_leaves_nothing(store: Store, root: Path) -> None:
-    asked = 0
-
-    async def endless() -> AsyncIterator[bytes]:
-        nonlocal asked
-        while True:
-            asked += 1
-            yield bytes(1_000)
-
-    with pytest.raises(GenflowError) as refusal:
-        await store.put(endless(), limit_bytes=10_000)
-    assert (refusal.value.code, refusal.value.status) == ("payload_too_large", 413)
-    assert refusal.value.details == {"limit": 10_000, "got": 11_000}
-    assert asked == 11
-    assert files(root) == []
-    assert (await store.put(stream(bytes(10_000)), limit_bytes=10_000)).size == 10_000
 
 
 def failing(real: Callable[..., Any], number: int, after: int) -> Callable[..., Any]:
@@ -268,16 +159,6 @@ except GenflowError as error:
     assert files(tmp_path / "store") == []
 
 
-async def test_a_source_that_breaks_leaves_nothing_and_is_told_as_it_was(store: Store, root: Path) -> None:
-    async def broken() -> AsyncIterator[bytes]:
-        yield bytes(2 * MB)
-        raise ConnectionResetError("the client went away")
-
-    with pytest.raises(ConnectionResetError):
-        await store.put(broken())
-    assert files(root) == []
-
-
 async def test_a_canceled_put_leaves_nothing_even_while_it_writes(
     store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,28 +180,6 @@ async def test_a_canceled_put_leaves_nothing_even_while_it_writes(
     with pytest.raises(asyncio.CancelledError):
         await putting
     assert files(root) == []
-
-
-async def test_ninety_megabytes_pass_in_flat_memory(store: Store) -> None:
-    piece = os.urandom(256 * 1024)
-
-    async def photo() -> AsyncIterator[bytes]:
-        for _ in range(360):
-            yield bytes(piece)
-
-    expected = blake3()
-    for _ in range(360):
-        expected.update(piece)
-    tracemalloc.start()
-    try:
-        blob = await store.put(photo())
-        async for _ in store.read(blob.hash):
-            pass
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert (blob.size, blob.hash) == (90 * MB, expected.digest())
-    assert peak < 8 * MB
 
 
 async def test_remains_of_a_crash_are_removed_by_age(store: Store, root: Path) -> None:
@@ -349,15 +208,6 @@ async def test_blobs_are_readable_by_their_owner_only(store: Store, root: Path) 
     assert (root / "blobs").stat().st_mode & 0o077 == 0
 
 
-async def test_the_marker_is_made_once_though_many_ask_at_once(root: Path) -> None:
-    stores = [LocalStore(root) for _ in range(8)]
-    markers = await asyncio.gather(*(store.marker() for store in stores for _ in range(4)))
-    assert len(set(markers)) == 1
-    assert str(uuid.UUID(markers[0])) == markers[0]
-    assert await LocalStore(root).marker() == markers[0]
-    assert files(root) == []
-
-
 async def test_the_marker_of_who_was_faster_is_taken(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -371,10 +221,6 @@ async def test_the_marker_of_who_was_faster_is_taken(
     monkeypatch.setattr(os, "link", link)
     assert await store.marker() == "11111111-1111-4111-8111-111111111111"
     assert files(root) == []
-
-
-async def test_two_stores_have_two_markers(tmp_path: Path) -> None:
-    assert await LocalStore(tmp_path / "a").marker() != await LocalStore(tmp_path / "b").marker()
 
 
 async def test_a_folder_that_can_not_be_used_is_named(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from genflow.api import shapes
 from genflow.api import thumbnail as thumbnails
+from genflow.api.content import redirected
 from genflow.api.context import Context, tenant_of, uuid_of
 from genflow.api.errors import invalid_request, not_found
 from genflow.api.links import signed_content
@@ -43,11 +44,13 @@ def routes(context: Context) -> APIRouter:
     @router.get("/{asset_id}/content")
     @router.head("/{asset_id}/content")
     async def content(request: Request, asset_id: str) -> Response:
-        """The asset's bytes, whole or one range of them; with `w`, a small picture of it."""
+        """The asset's bytes, whole or one range of them, or where they are had; with `w`, a small picture of it."""
         record = await asset_of(context, request, asset_id, any_tenant=signed_content(request))
         if "w" in request.query_params:
             return await _thumbnail(context, record, request.query_params)
         start, end = byte_range(request.headers.get("range"), record.size)
+        if (elsewhere := await redirected(context, request, record)) is not None:
+            return elsewhere
         headers = {
             "Accept-Ranges": "bytes",
             "Content-Length": str(end - start),

@@ -9,7 +9,7 @@ from uuid import UUID
 import typer
 
 from genflow.cli.exits import Exit, Misuse
-from genflow.cli.options import with_settings
+from genflow.cli.options import STORE, with_settings
 from genflow.settings import Settings
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _NOTE = "InsightFace's own files (models/insightface/models/buffalo_l) can't be seen from outside."
 
 
-@with_settings(("gpu",))
+@with_settings(("gpu", *STORE))
 def check(
     settings: Settings,
     *,
@@ -28,9 +28,9 @@ def check(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say which nodes, models and files each server lacks, and where each belongs.
+    """Say which nodes, models and files each server lacks, and where each belongs, and whether the bucket answers.
 
-    Exit status 0 when every server has all, 1 when one lacks something or is away.
+    Exit status 0 when every server has all, 1 when one lacks something or is away, or the bucket is (--store).
     """
     from genflow.cli.talk import run_client
 
@@ -50,13 +50,15 @@ async def _check(settings: Settings, workflow: Path | None, as_json: bool) -> Ex
     async with reached(settings.gpu) as clients:
         found = await asyncio.gather(*(_of(client, graphs) for client in clients))
     named = dict(zip(settings.gpu, found, strict=True))
-    whole = all(lacking == [] for lacking in found)
+    place, trouble = await _bucket(settings)
+    whole = all(lacking == [] for lacking in found) and trouble is None
     if as_json:
         servers = {
             name: lacking if isinstance(lacking, str) else [asdict(lack) for lack in lacking]
             for name, lacking in named.items()
         }
-        print_json({"complete": whole, "lacks": servers})
+        store = {} if place is None else {"store": {"place": place, "trouble": trouble}}
+        print_json({"complete": whole, "lacks": servers} | store)
         return Exit.OK if whole else Exit.NEGATIVE
     for name, lacking in named.items():
         if isinstance(lacking, str):
@@ -65,9 +67,27 @@ async def _check(settings: Settings, workflow: Path | None, as_json: bool) -> Ex
             typer.echo(f"{name}: has everything")
         for lack in lacking if isinstance(lacking, list) else ():
             typer.echo(f"{name}: lacks the {lack.kind} {lack.name} ({lack.where})")
+    if place is not None:
+        typer.echo(f"store: {place} {'answers' if trouble is None else f'fails: {trouble}'}")
     if workflow is None:
         typer.echo(_NOTE)
     return Exit.OK if whole else Exit.NEGATIVE
+
+
+async def _bucket(settings: Settings) -> tuple[str | None, str | None]:
+    """The bucket that pictures are kept in, and what is wrong with it; no bucket, for a folder."""
+    from genflow.errors import GenflowError
+    from genflow.storage.opening import open_store, place_of
+    from genflow.telemetry import configure_logs
+
+    if settings.store is None:
+        return None, None
+    configure_logs(settings.log_level)  # on stderr the store's own words stand in full
+    try:
+        await open_store(settings).marker()
+    except GenflowError as error:
+        return place_of(settings), error.message
+    return place_of(settings), None
 
 
 async def _of(client: ComfyServer, graphs: list[dict[str, Any]]) -> list[Lack] | str:

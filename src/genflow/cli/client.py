@@ -99,7 +99,9 @@ class Client:
         """Write the bytes at a path from the start of `into`. Raises Refused, or Unreachable also in the middle."""
         into.seek(0)
         into.truncate()
-        async with self._answer("GET", path, timeout=aiohttp.ClientTimeout(sock_read=_ANSWER_S)) as response:
+        timeout = aiohttp.ClientTimeout(sock_read=_ANSWER_S)
+        # The API may send us on to its store, whose address says all: our key stays with the API.
+        async with self._answer("GET", path, allow_redirects=True, timeout=timeout) as response:
             async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
                 await asyncio.to_thread(into.write, chunk)
 
@@ -118,8 +120,10 @@ class Client:
     @asynccontextmanager
     async def _answer(self, method: str, path: str, **request: Any) -> AsyncIterator[aiohttp.ClientResponse]:
         try:
-            async with self._session.request(method, self.url + path, allow_redirects=False, **request) as response:
-                self._learn_time(response.headers.get("Date"))
+            async with self._session.request(
+                method, self.url + path, **{"allow_redirects": False} | request
+            ) as response:
+                self._learn_time((*response.history, response)[0].headers.get("Date"))
                 if response.status >= 300:
                     raise _refusal(self.url, response, await response.read())
                 yield response

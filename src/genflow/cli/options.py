@@ -15,10 +15,11 @@ from pydantic.fields import FieldInfo
 
 from genflow.settings import Settings
 
-SHARED = ("database_url", "data", "log_level", "log_json", "failpoints", "lease", "retention_s")
+STORE = ("store", "store_endpoint", "store_region", "store_path_style")
+SHARED = ("database_url", "data", *STORE, "log_level", "log_json", "failpoints", "lease", "retention_s")
 API = (
     "host", "port", "insecure", "public_url", "max_batch_bytes", "max_photo_bytes", "max_photo_pixels",
-    "min_photo_side", "max_asset_bytes", "url_ttl_s", "max_streams", "stream_heartbeat_s",
+    "min_photo_side", "max_asset_bytes", "url_ttl_s", "redirect", "redirect_s", "max_streams", "stream_heartbeat_s",
 )  # fmt: skip
 # What a job is accepted under, whatever way it comes.
 JOBS = (
@@ -32,7 +33,7 @@ WORKER = (
     "settle", "stop_grace_s", "previews", "collect_window_s", "server_lost_after_s",
 )  # fmt: skip
 
-ALIASES = {"slots": ["--depth"], "data": ["--store"], "rabbitmq_queue": ["--queue"]}
+ALIASES = {"slots": ["--depth"], "rabbitmq_queue": ["--queue"]}
 
 
 def with_settings(fields: Iterable[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -7,30 +7,34 @@ is known only after the last of them. All file work and hashing happens in threa
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import os
 import shutil
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 import structlog
 from blake3 import blake3
 
-from genflow.errors import GenflowError
-from genflow.storage.store import HASH_BYTES, BlobDamaged, BlobMissing, HashMismatch, StoredBlob, storage_unavailable
+from genflow.storage.arriving import CHUNK_BYTES, Hashes, gathered
+from genflow.storage.store import (
+    BlobDamaged,
+    BlobMissing,
+    HashMismatch,
+    StoredBlob,
+    blob_path,
+    checked_range,
+    storage_unavailable,
+)
+from genflow.storage.threads import Threads
 
 log = structlog.get_logger()
 
 T = TypeVar("T")
 
-CHUNK_BYTES = 1024 * 1024
 STALE_S = 6 * 3600.0
-_THREADS = 8
 
 
 class LocalStore:
@@ -44,7 +48,7 @@ class LocalStore:
         self._root = root.absolute()
         self._blobs = self._root / "blobs"
         self._incoming = self._blobs / "incoming"
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="storage")
+        self._threads = Threads()
         self._durable: set[Path] = set()  # folders whose own entry is known to be on the disk
         try:
             new = [folder for folder in (self._root, *self._root.parents) if not folder.exists()]
@@ -55,7 +59,7 @@ class LocalStore:
                 _sync_folder(folder)
             self._remove_stale(stale_s)
         except OSError as error:
-            raise storage_unavailable(f"use the folder {self._root}", error) from error
+            raise storage_unavailable(f"use the folder {self._root}", error.strerror or str(error)) from error
 
     async def put(
         self, chunks: AsyncIterator[bytes], limit_bytes: int | None = None, *, expected: bytes | None = None
@@ -64,30 +68,15 @@ class LocalStore:
         incoming = _Incoming(self._incoming)
         try:
             await self._run("make a file", incoming.open)
-            buffer = bytearray()
-            size = 0
-            async for chunk in chunks:
-                size += len(chunk)
-                if limit_bytes is not None and size > limit_bytes:
-                    raise GenflowError(
-                        "payload_too_large",
-                        f"more than {limit_bytes} bytes came",
-                        status=413,
-                        details={"limit": limit_bytes, "got": size},
-                    )
-                for part in _pieces(chunk):
-                    buffer += part
-                    if len(buffer) >= CHUNK_BYTES:
-                        full, buffer = buffer, bytearray()
-                        await self._run("write", incoming.write, full)
-            return await self._run("write", self._finish, incoming, buffer, expected)
+            async for part in gathered(chunks, limit_bytes):
+                await self._run("write", incoming.write, part)
+            return await self._run("write", self._finish, incoming, expected)
         finally:
             await self._run("remove a file", incoming.discard)
 
     async def read(self, hash: bytes, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
         """See Store.read. A blob that is deleted meanwhile is still read to its end."""
-        if start < 0 or (end is not None and end < start):
-            raise ValueError(f"no range of a blob: {start} to {end}")
+        checked_range(start, end)
         file = await self._run("open a blob", _open_if_there, self._path(hash))
         if file is None:
             raise BlobMissing(hash)
@@ -143,6 +132,10 @@ class LocalStore:
         place = self._root / "jobs" / _plain(folder)
         await self._run("take names away", lambda: shutil.rmtree(place, ignore_errors=True))
 
+    async def signed_url(self, hash: bytes, expires_s: float) -> str | None:
+        """See Store.signed_url: none, for nobody but us serves this folder."""
+        return None
+
     async def marker(self) -> str:
         """See Store.marker. Of several processes that make it at once, one wins and all read the winner's."""
         return await self._run("keep its marker", self._marker)
@@ -165,13 +158,9 @@ class LocalStore:
         return path.read_text()
 
     def _path(self, hash: bytes) -> Path:
-        if len(hash) != HASH_BYTES:
-            raise ValueError(f"a blob's hash has {HASH_BYTES} bytes, not {len(hash)}")
-        name = hash.hex()
-        return self._blobs / name[:2] / name[2:4] / name
+        return self._root / blob_path(hash)
 
-    def _finish(self, incoming: _Incoming, rest: bytearray, expected: bytes | None) -> StoredBlob:
-        incoming.write(rest)
+    def _finish(self, incoming: _Incoming, expected: bytes | None) -> StoredBlob:
         blob = incoming.seal()
         if expected not in (None, blob.hash):
             raise HashMismatch(expected, blob.hash)
@@ -205,24 +194,13 @@ class LocalStore:
                 continue  # another process tidies too
 
     async def _run(self, what: str, call: Callable[..., T], *arguments: object) -> T:
-        """Run in a thread of ours, to its end: also when we are cancelled, so that no file is closed under a writer."""
-        future = asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
-        canceled: asyncio.CancelledError | None = None
-        while not future.done():
-            try:
-                await asyncio.wait([future])
-            except asyncio.CancelledError as error:
-                canceled = error
-        if canceled is not None:
-            future.exception()  # seen
-            raise canceled
         try:
-            return future.result()
+            return await self._threads.run(call, *arguments)
         except OSError as error:
             log.error(
                 "storage_unavailable", root=str(self._root), doing=what, reason=str(error), next=f"df -h {self._root}"
             )
-            raise storage_unavailable(what, error) from error
+            raise storage_unavailable(what, error.strerror or str(error)) from error
 
 
 class _Incoming:
@@ -231,17 +209,13 @@ class _Incoming:
     def __init__(self, folder: Path) -> None:
         self.path = folder / uuid.uuid4().hex
         self._file: int | None = None
-        self._blake3 = blake3()
-        self._sha256 = hashlib.sha256()
-        self._size = 0
+        self._hashes = Hashes()
 
     def open(self) -> None:
         self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 
     def write(self, data: bytearray) -> None:
-        self._blake3.update(data)
-        self._sha256.update(data)
-        self._size += len(data)
+        self._hashes.update(data)
         view = memoryview(data)
         while view:
             view = view[os.write(self._handle(), view) :]
@@ -250,7 +224,7 @@ class _Incoming:
         """To the disk with it; from here on only its name is missing."""
         os.fsync(self._handle())
         self._close()
-        return StoredBlob(self._blake3.digest(), self._sha256.digest(), self._size)
+        return self._hashes.blob()
 
     def discard(self) -> None:
         """Remove the file unless it got its name."""
@@ -289,11 +263,6 @@ def _read_chunk(file: int, at: int, stop: int, check: blake3 | None) -> bytes:
     if check is not None:
         check.update(chunk)
     return chunk
-
-
-def _pieces(chunk: bytes) -> list[memoryview]:
-    view = memoryview(chunk)
-    return [view[at : at + CHUNK_BYTES] for at in range(0, len(view), CHUNK_BYTES)]
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a store of blobs offers, whichever kind it is: local disk today, object stores by the same words.
+"""What a store of blobs offers, whichever kind it is: a local disk or an object store.
 
 A store knows bytes and hashes only. Who may see a blob and when it may go is the database's to decide: `put` of the
 same content twice is one blob, and nobody deletes a blob that a row still needs.
@@ -44,15 +44,29 @@ class BlobMissing(GenflowError):
 
 
 class BlobDamaged(GenflowError):
-    """The stored bytes are no longer those that were put: the disk changed them."""
+    """The stored bytes are no longer those that were put."""
 
     def __init__(self, hash: bytes) -> None:
         super().__init__("blob_damaged", f"the blob {hash.hex()} is damaged in the store", status=500)
 
 
-def storage_unavailable(what: str, error: OSError) -> GenflowError:
-    """The store can't do it now (disk full, read-only, broken); the same call may succeed later."""
-    return GenflowError("storage_unavailable", f"the store can't {what}: {error.strerror or error}", status=503)
+def storage_unavailable(what: str, reason: str) -> GenflowError:
+    """The store can't do it now (disk full, read-only, broken, out of reach); the same call may succeed later."""
+    return GenflowError("storage_unavailable", f"the store can't {what}: {reason}", status=503)
+
+
+def blob_path(hash: bytes) -> str:
+    """Where a blob stands in its store. ValueError for what is no hash."""
+    if len(hash) != HASH_BYTES:
+        raise ValueError(f"a blob's hash has {HASH_BYTES} bytes, not {len(hash)}")
+    name = hash.hex()
+    return f"blobs/{name[:2]}/{name[2:4]}/{name}"
+
+
+def checked_range(start: int, end: int | None) -> None:
+    """ValueError for a range that no blob can have."""
+    if start < 0 or (end is not None and end < start):
+        raise ValueError(f"no range of a blob: {start} to {end}")
 
 
 class Store(Protocol):
@@ -90,6 +104,13 @@ class Store(Protocol):
 
     async def unname(self, folder: str) -> None:
         """Take the names of a folder away again, if there are any; the blobs stay."""
+        ...
+
+    async def signed_url(self, hash: bytes, expires_s: float) -> str | None:
+        """An address at which the store itself gives the blob to whoever has it, for so many seconds.
+
+        None where it can't. Nobody looks whether the blob is there.
+        """
         ...
 
     async def marker(self) -> str:
