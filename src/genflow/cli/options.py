@@ -18,12 +18,11 @@ from genflow.settings import Settings
 SHARED = ("database_url", "data", "log_level", "log_json", "failpoints", "lease", "retention_s")
 API = (
     "host", "port", "insecure", "public_url", "max_batch_bytes", "max_photo_bytes", "max_photo_pixels",
-    "min_photo_side",
-)  # fmt: skip
+    "min_photo_side", "idempotency")  # fmt: skip
 # What a job is accepted under, whatever way it comes.
 JOBS = (
     "queue_limit", "max_workflow_bytes", "attempts", "base_delay_ms", "max_delay_ms", "jitter", "timeout_s",
-    "silence_s", "oom", "max_takeovers", "max_resubmits", "scrub",
+    "silence_s", "oom", "max_takeovers", "max_resubmits", "scrub", "validation",
 )  # fmt: skip
 RABBIT = ("rabbitmq", "rabbitmq_queue", "ack", "prefetch")
 WORKER = (

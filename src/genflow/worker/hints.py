@@ -1,4 +1,7 @@
-"""Hints from other processes over LISTEN: there is work, somebody cancels. The polls are the truth without them."""
+"""Hints from other processes over LISTEN: there is work, somebody cancels, a server's lists may be old.
+
+The polls are the truth without them.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,18 @@ RECONNECT_S = 1.0
 class Hints:
     """Listens on one connection of its own, again and again through outages."""
 
-    def __init__(self, conninfo: str, *, on_queued: Callable[[], None], on_cancel: Callable[[UUID], None]) -> None:
+    def __init__(
+        self,
+        conninfo: str,
+        *,
+        on_queued: Callable[[], None],
+        on_cancel: Callable[[UUID], None],
+        on_learn: Callable[[], None],
+    ) -> None:
         self._conninfo = conninfo
         self._on_queued = on_queued
         self._on_cancel = on_cancel
+        self._on_learn = on_learn
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -51,6 +62,8 @@ class Hints:
         kind, _, rest = payload.partition(":")
         if kind == "queued":
             self._on_queued()
+        elif kind == "learn":
+            self._on_learn()
         elif kind == "cancel":
             try:
                 self._on_cancel(UUID(rest))

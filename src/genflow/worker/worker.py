@@ -57,7 +57,9 @@ class Worker:
         self._idle.set()
         self._claims = Loop("claim", claim_poll_s, self._claim)
         self._beats = Loop("heartbeat", tools.timing.heartbeat_s, self._beat)
-        self._hints = Hints(conninfo, on_queued=self._look_for_more, on_cancel=self._cancel)
+        self._hints = Hints(
+            conninfo, on_queued=self._look_for_more, on_cancel=self._cancel, on_learn=self._fleet.learn_soon
+        )
 
     async def start(self) -> None:
         """Begin to claim. The fleet is started already."""
