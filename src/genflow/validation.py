@@ -17,6 +17,7 @@ from genflow.needs import Capabilities, choices_of, closest_lack, is_upload, nee
 
 SHOWN = 100
 """Errors that a refusal names at most."""
+CLASSES_SHOWN = 10
 
 CHANGING = frozenset({"unknown_class", "value_not_in_list", "no_single_server"})
 """Reasons that a model or a node added to a server does away with: what is known is looked at anew first."""
@@ -64,7 +65,8 @@ def check_workflow(graph: Mapping[str, Any], fleet: FleetNodes | None, *, lenien
         return
     described = {name: fleet.of(name) for name in {content["class_type"] for content in graph.values()}}
     if unknown := [_unknown(node, graph) for node in graph if not described[graph[node]["class_type"]]]:
-        raise _refused(unknown)
+        names = ", ".join(sorted({fault.class_type[:80] for fault in unknown})[:CLASSES_SHOWN])
+        raise _refused(unknown, f"No server has these node classes: {names}.")
     outputs = [node for node in graph if any(each.get("output_node") for each in described[graph[node]["class_type"]])]
     if not outputs:
         raise GenflowError(
@@ -93,7 +95,7 @@ def _unknown(node: str, graph: Mapping[str, Any]) -> Fault:
     return Fault(node, class_type, "class_type", "unknown_class", message)
 
 
-def _refused(faults: Sequence[Fault]) -> GenflowError:
+def _refused(faults: Sequence[Fault], message: str | None = None) -> GenflowError:
     node_errors: dict[str, list[dict[str, str]]] = {}
     for fault in faults[:SHOWN]:
         node_errors.setdefault(fault.node, []).append(
@@ -101,7 +103,7 @@ def _refused(faults: Sequence[Fault]) -> GenflowError:
         )
     first = faults[0]
     more = f" ({len(faults) - 1} more in node_errors)" if len(faults) > 1 else ""
-    message = f"Node {first.node[:80]} ({first.class_type[:80]}): {first.message}{more}."
+    message = message or f"Node {first.node[:80]} ({first.class_type[:80]}): {first.message}{more}."
     return GenflowError("invalid_workflow", message, details={"node_errors": node_errors})
 
 

@@ -16,8 +16,7 @@ from genflow.api.errors import not_found
 from genflow.api.listing import page_of_jobs
 from genflow.errors import GenflowError, clean_text
 from genflow.intake.admission import LABELS_BYTES, body_hash, check_assets, check_runnable, check_size, graph_of, labels
-from genflow.queue.records import KeyInUse
-from genflow.queue.records import JobView, NewJob
+from genflow.queue.records import JobView, KeyInUse, NewJob
 
 REPLAYED = "Idempotency-Replayed"
 """Header of a 201 whose job an earlier request made."""

@@ -1,6 +1,6 @@
 -- The workflow as it was sent, and the files that it names. Locks: none. Index: job_specs_pkey, job_assets_job.
 select s.workflow,
-       coalesce((select json_agg(json_build_object('id', a.id, 'hash', encode(a.blob_hash, 'hex'),
+       coalesce((select json_agg(json_build_object('id', a.id, 'hash', encode(a.blob_hash, 'hex'), 'name', a.name,
                                                    'content_type', a.content_type, 'size', a.size))
                  from genflow.job_assets as r
                  join genflow.assets as a on a.id = r.asset_id
