@@ -82,10 +82,14 @@ async def test_past_its_limit_the_queue_refuses_and_polls_stay_as_quick_as_they_
     polls: list[float] = []
 
     async def poll(flood: asyncio.Future[Any]) -> None:
-        while not flood.done():
-            began = time.monotonic()
-            assert (await genflow.job(job))["status"] == "queued"
-            polls.append(time.monotonic() - began)
+        async with (
+            aiohttp.ClientSession() as own
+        ):  # else it would wait in the client for one of the flood's connections
+            while not flood.done():
+                began = time.monotonic()
+                async with own.get(f"{genflow.url}{JOBS}/{job}") as reply:
+                    assert (reply.status, (await reply.json())["status"]) == (200, "queued")
+                polls.append(time.monotonic() - began)
 
     async def submit() -> tuple[int, str | None]:
         async with genflow.http.post(f"{genflow.url}{JOBS}", json={"workflow": small_workflow()}) as reply:
@@ -99,6 +103,7 @@ async def test_past_its_limit_the_queue_refuses_and_polls_stay_as_quick_as_they_
     refused = [again for status, again in answers if status == 429]
     assert len(refused) == 500 - taken
     assert all(again is not None and again.isdecimal() and 1 <= int(again) <= 60 for again in refused)
+    print(f"{len(polls)} polls, the slowest {max(polls):.3f} s")
     assert max(polls) < 2.0, "no poll waits for the flood"
     status, page = await genflow.request("GET", f"{JOBS}?limit=100")
     assert (status, len(page["jobs"])) == (200, 100)
