@@ -275,7 +275,7 @@ def _rabbit(
     ack = settings.ack or ack
     return RabbitIntake(
         queue,
-        Desk(queue, settings.rabbitmq_queue, settings.policy(), settings.max_workflow_bytes),
+        Desk(queue, settings.rabbitmq_queue, settings.policy(), settings.max_workflow_bytes, lenient=settings.lenient),
         Sweeps(DirectWriter(pool), lease_s=settings.lease),
         url=url,
         name=settings.rabbitmq_queue,

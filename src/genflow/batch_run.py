@@ -69,8 +69,9 @@ async def run_file(
             queue = Queue(pool, queue_limit=settings.queue_limit, retention_s=settings.retention_s)
             batches = queue.batches
             batch = await enqueue_file(
-                queue, name, jobs, policy=settings.policy(), max_workflow_bytes=settings.max_workflow_bytes
-            )
+                queue, name, jobs, policy=settings.policy(), max_workflow_bytes=settings.max_workflow_bytes,
+                lenient=settings.lenient,
+            )  # fmt: skip
             rows = [row async for row in batches.all_rows(batch)]
             progress = _Progress(report, rows)
             if progress.left:

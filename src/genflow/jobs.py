@@ -51,6 +51,11 @@ class Status(StrEnum):
     FAILED = "failed"
     EXPIRED = "expired"
 
+    @property
+    def terminal(self) -> bool:
+        """Whether this is how a job ends."""
+        return self not in (Status.QUEUED, Status.RUNNING, Status.CANCELING)
+
 
 class SubmitState(IntEnum):
     """How far one intent to POST a prompt to one server has come. The first three are *open*."""

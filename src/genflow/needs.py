@@ -123,7 +123,7 @@ def _without_uploads(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _emptied(spec: Any) -> Any:
-    if not _is_upload(spec):
+    if not is_upload(spec):
         return spec
     kind, config = spec[0], spec[1]
     if isinstance(kind, list):
@@ -131,7 +131,8 @@ def _emptied(spec: Any) -> Any:
     return [kind, {key: value for key, value in config.items() if key != "options"}]
 
 
-def _is_upload(spec: Any) -> bool:
+def is_upload(spec: Any) -> bool:
+    """Whether the choices of this input are files that people upload."""
     config = spec[1] if isinstance(spec, list) and len(spec) > 1 else None
     return isinstance(config, Mapping) and any(config.get(flag) for flag in _UPLOADS)
 
@@ -141,8 +142,8 @@ def _choices(node: Any) -> Iterator[tuple[str, frozenset[str]]]:
     for group in ("required", "optional"):
         fields = groups.get(group) if isinstance(groups, Mapping) else None
         for name, spec in fields.items() if isinstance(fields, Mapping) else ():
-            options = _options(spec)
-            if options is not None and not _is_upload(spec):
+            options = choices_of(spec)
+            if options is not None and not is_upload(spec):
                 yield name, frozenset(option for option in options if isinstance(option, str))
 
 
@@ -153,7 +154,7 @@ def named_choices(inputs: Mapping[str, Any], node: Any) -> Iterator[tuple[str, s
             yield name, value
 
 
-def _options(spec: Any) -> list[Any] | None:
+def choices_of(spec: Any) -> list[Any] | None:
     """The list behind a combo in the old form `[[…], {…}]` or the new one `["COMBO", {"options": […]}]`."""
     if not isinstance(spec, list) or not spec:
         return None

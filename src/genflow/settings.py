@@ -211,6 +211,15 @@ class Settings(BaseSettings):
     )
     max_workflow_bytes: int = Field(4 * 1024 * 1024, ge=1_024, description="Largest workflow accepted, in bytes.")
     max_batch_bytes: int = Field(64 * 1024 * 1024, ge=1_024, description="Largest jobs file accepted, in bytes.")
+    validation: Literal["strict", "lenient"] = Field(
+        "strict",
+        description="A workflow that needs more than any one server has: `strict` refuses it, `lenient` lets it wait.",
+    )
+    idempotency: Literal["contract", "replay"] = Field(
+        "contract",
+        description="The same request again under its Idempotency-Key: `contract` refuses it as the Comfy API v2 does,"
+        " `replay` answers with the job that it made.",
+    )
     max_photo_bytes: int = Field(20 * 1024 * 1024, ge=1_024, description="Largest photo accepted, in bytes.")
     max_photo_pixels: int = Field(50_000_000, ge=65_536, description="Most pixels a photo may have once decoded.")
     max_asset_bytes: int = Field(
@@ -369,6 +378,11 @@ class Settings(BaseSettings):
     def _timing_holds(self) -> Settings:
         self.timing()
         return self
+
+    @property
+    def lenient(self) -> bool:
+        """Whether a workflow that no single server can run is let in, to wait for one."""
+        return self.validation == "lenient"
 
     def timing(self) -> Timing:
         """The lease and what follows it; ValueError names the numbers that don't fit."""

@@ -15,11 +15,10 @@ from typing import Any
 from uuid import UUID
 
 from genflow.errors import GenflowError
+from genflow.filenames import ASSET_TYPE, leads_away
 
 DEPTH_LIMIT = 64
 """Levels of lists and objects in a workflow. Real graphs stay under ten; what goes on recurses over all of them."""
-
-ASSET_TYPE = "core/ASSET"
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _UNFIT = re.compile("[\x00\ud800-\udfff]")
@@ -182,7 +181,7 @@ def parse_workflow(raw: bytes | str) -> dict[str, Any]:
 
     Raises GenflowError `workflow_format_ui` for an export of the editor and `invalid_workflow` for everything else:
     not JSON, not an object, empty, a node without `class_type` or `inputs`, NaN, text that no server can hold,
-    a `filename_prefix` that climbs out of the output folder.
+    a `filename_prefix` that climbs out of the output folder, a text that leads to files of others.
     """
     try:
         value = read_json(raw)
@@ -229,6 +228,12 @@ def _check_node(node: str, content: Any) -> None:
     if isinstance(prefix, str) and ".." in re.split(r"[/\\]", prefix):
         message = f"filename_prefix must stay inside the output folder; {prefix[:80]!r} climbs out with “..”"
         raise _node_refused(node, class_type, "filename_prefix", "outside_output_folder", message)
+    for field, value in inputs.items():
+        if why := leads_away(value, prefix=field == "filename_prefix"):
+            message = (
+                f"the input {field[:80]} may not name a file on a server: {why}. Name a file of yours by its asset"
+            )
+            raise _node_refused(node, class_type, field, "not_your_file", message)
 
 
 def _check_values(graph: dict[str, Any]) -> None:
@@ -284,8 +289,8 @@ def asset_refs(graph: Mapping[str, Any]) -> list[AssetRef]:
     return list(found.values())
 
 
-def substitute(graph: Mapping[str, Any], names: Mapping[UUID, str]) -> dict[str, Any]:
-    """A new workflow with each asset reference replaced by the file name that a node expects.
+def substitute(graph: Mapping[str, Any], names: Mapping[UUID, Any]) -> dict[str, Any]:
+    """A new workflow with each asset reference replaced by what `names` has for it: the file name that a node expects.
 
     Raises KeyError for an asset without a name: whoever uploads must have uploaded all of `asset_refs`.
     """
@@ -328,69 +333,19 @@ def missing_asset(field: str, reason: str, message: str, got: str | None = None)
     return GenflowError("missing_asset", f"The asset at {field} can't be used: {message}.", details=details)
 
 
-def check_outputs(graph: Mapping[str, Any], object_info: Mapping[str, Any] | None) -> None:
-    """Check the workflow against the node classes that the servers are known to have.
-
-    `object_info` is ComfyUI's `/object_info`: class name to description. None (nothing known yet) accepts everything.
-    Raises GenflowError `invalid_workflow` for an unknown class (ComfyUI refuses the whole graph even where the node is
-    unused), for a workflow without any output node, and for a link from a node that would run to one that is not there.
-    """
-    if object_info is None:
-        return
-    unknown = {
-        node: [
-            {
-                "field": "class_type",
-                "reason": "unknown_class",
-                "message": f"no server has the node class {content['class_type']}",
-                "class_type": content["class_type"],
-            }
-        ]
-        for node, content in graph.items()
-        if content["class_type"] not in object_info
-    }
-    if unknown:
-        names = ", ".join(sorted({errors[0]["class_type"][:80] for errors in unknown.values()})[:10])
-        raise _refused(f"No server has these node classes: {names}", node_errors=unknown)
-    outputs = [node for node, content in graph.items() if object_info[content["class_type"]].get("output_node")]
-    if not outputs:
-        raise _refused(
-            "The workflow has no output node (such as SaveImage), so it would make nothing.",
-            field="workflow",
-            reason="no_output_node",
-        )
-    _check_links(graph, outputs)
-
-
-def _check_links(graph: Mapping[str, Any], outputs: list[str]) -> None:
-    ahead, seen = list(outputs), set(outputs)
-    while ahead:
-        node = ahead.pop()
-        for field, value in graph[node]["inputs"].items():
-            if not _is_link(value):
-                continue
-            source = value[0]
-            if source not in graph:
-                message = f"the input {field} is linked to node {source[:80]}, which is not in the workflow"
-                raise _node_refused(node, graph[node]["class_type"], field, "bad_link", message)
-            if source not in seen:
-                seen.add(source)
-                ahead.append(source)
-
-
 def needed_by(graph: Mapping[str, Any], outputs: Iterable[str]) -> set[str]:
     """These nodes and all that they are linked to, over any number of links: what ComfyUI runs for them."""
     ahead = [node for node in outputs if node in graph]
     seen = set(ahead)
     while ahead:
         for value in graph[ahead.pop()]["inputs"].values():
-            if _is_link(value) and value[0] in graph and value[0] not in seen:
+            if is_link(value) and value[0] in graph and value[0] not in seen:
                 seen.add(value[0])
                 ahead.append(value[0])
     return seen
 
 
-def _is_link(value: Any) -> bool:
+def is_link(value: Any) -> bool:
     """ComfyUI's own rule (`comfy_execution/graph_utils.py`): a list of a node id and an output number."""
     return (
         isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], int | float)

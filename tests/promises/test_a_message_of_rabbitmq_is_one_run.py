@@ -24,6 +24,9 @@ LOAD = 1_000
 SUCCESSORS = 3
 pytestmark = pytest.mark.xdist_group("rabbitmq")  # one broker for all
 
+REFUSED_BY_THE_SERVER = {"class_type": "LoadImage", "inputs": {"image": "nobody_has_this.png"}}
+"""Only the server knows which files lie in its folders."""
+
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[Broker]:
@@ -133,7 +136,7 @@ async def test_good_ones_run_and_bad_ones_are_told_with_their_reason(genflow: Se
     renders = Renders(genflow, broker)
     await genflow.simulate_together(1)
     good = new_jobs(3)
-    failing = new_jobs(1, **{"2": {"class_type": "ImageBlur", "inputs": {"image": ["1", 0], "sigma": -1}}})
+    failing = new_jobs(1, **{"1": REFUSED_BY_THE_SERVER})
     other_body = [FileJob(line=0, id=good[0].id, workflow=failing[0].workflow)]
     unknown_class = new_jobs(1, **{"2": {"class_type": "NoSuchNode", "inputs": {}}})
     worker = await renders.worker("worker")
@@ -175,7 +178,7 @@ async def test_a_worker_dies_at_each_place_and_nothing_runs_twice(genflow: Servi
     third = await renders.worker("third", failpoints="rabbit.after_dead_confirm=kill")
     await until(lambda: third.said("message_known"), "the message is delivered again")
     await until(lambda: third.said("message_acknowledged"), "and acknowledged, for its job is over")
-    [failing] = await renders.publish(new_jobs(1, **{"3": small_workflow()["3"] | {"inputs": {"images": ["1", 7]}}}))
+    [failing] = await renders.publish(new_jobs(1, **{"1": REFUSED_BY_THE_SERVER}))
     await third.died()
 
     fourth = await renders.worker("fourth")

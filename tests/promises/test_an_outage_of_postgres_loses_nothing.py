@@ -126,3 +126,15 @@ async def test_killed_in_mid_burst(genflow: Service) -> None:
     assert {row[3:] for row in rows} == {(0, 0)}
     books = [await genflow.book(job) for job in jobs.values()]
     assert books == [{"posts": 1, "executions": 1, "interruptions": 0}] * JOBS
+
+
+async def test_a_short_outage_is_waited_out_inside_the_request(genflow: Service) -> None:
+    await genflow.api()
+    job = await genflow.submit()
+    assert await keep_killing_postgres(genflow, 0.1) == 1
+    paths = [f"/api/v2/jobs/{job}", f"/api/v2/jobs/{job}/workflow", "/api/v2/jobs?limit=5", f"/genflow/v1/jobs/{job}"]
+    asked = [genflow.request("GET", path) for path in paths for _ in range(3)]
+    asked.append(genflow.request("POST", "/api/v2/jobs", json={"workflow": small_workflow(color=1)}))
+    answers = await asyncio.gather(*asked)
+    assert [status for status, _ in answers] == [200] * 12 + [201]
+    assert await genflow.cancel(job) == "canceled"

@@ -78,8 +78,8 @@ def with_missing_model(*, only: bool) -> dict[str, Any]:
 async def test_a_missing_model_fails_at_once_and_names_the_input(genflow: Service) -> None:
     await genflow.simulate()
     await genflow.api()
+    job = await genflow.submit(with_missing_model(only=True))  # while nothing is known of any server
     await genflow.worker()
-    job = await genflow.submit(with_missing_model(only=True))
     ended = await genflow.ended(job)
     assert (ended["status"], ended["error"]["code"]) == ("failed", "invalid_workflow")
     assert ended["error"]["node_id"] == "4"
@@ -105,8 +105,8 @@ async def test_a_half_valid_graph_is_refused_and_stopped(genflow: Service) -> No
     [sim] = await genflow.simulate()
     await sim.knobs(hold=1)
     await genflow.api()
+    job = await genflow.submit(with_missing_model(only=False))  # while nothing is known of any server
     await genflow.worker()
-    job = await genflow.submit(with_missing_model(only=False))
     ended = await genflow.ended(job)
     assert (ended["status"], ended["error"]["code"]) == ("failed", "half_valid")
     assert ended["error"]["node_id"] == "4"

@@ -20,8 +20,8 @@ async def test_whatever_is_sent_the_answer_is_documented(genflow: Service, tmp_p
     await genflow.worker()
     done = await genflow.submit()
     output = (await genflow.succeeded(done))["outputs"][0]["id"]
-    failing = {"class_type": "ImageBlur", "inputs": {"image": ["1", 0], "sigma": -1}}
-    dead = await genflow.submit(small_workflow() | {"2": failing})
+    missing_file = {"class_type": "LoadImage", "inputs": {"image": "nobody_has_this.png"}}  # as only the server knows
+    dead = await genflow.submit(small_workflow() | {"1": missing_file})
     await genflow.ended(dead)
     line = json.dumps({"workflow": small_workflow(color=1)})
     _, batch = await genflow.request("POST", "/genflow/v1/batches", data=line)

@@ -12,14 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genflow.errors import GenflowError
+from genflow.needs import Capabilities
 from genflow.settings import PortraitSettings
 from genflow.templates import Parameters, portrait_workflow, read_parameters
 from genflow.templates.parameters import RULES, SAMPLERS, SCHEDULERS
-from genflow.workflow import AssetRef, asset_refs, check_outputs, parse_workflow, substitute
+from genflow.validation import FleetNodes, check_workflow
+from genflow.workflow import AssetRef, asset_refs, parse_workflow, substitute
 
 DATA = Path(__file__).parent / "data"
 RECORDED_GRAPH: dict[str, Any] = json.loads((DATA / "faceid_portrait_graph.json").read_text())
 OBJECT_INFO: dict[str, Any] = json.loads((DATA / "faceid_object_info.json").read_text())
+KNOWN = FleetNodes((OBJECT_INFO,), (Capabilities(OBJECT_INFO),))
 PHOTO = AssetRef(UUID(int=7), "blake3:" + "a" * 64)
 LORAS = {"oil": "style_dummy.safetensors"}
 
@@ -115,7 +118,7 @@ def test_whatever_is_allowed_makes_a_workflow_that_real_nodes_accept(fields: dic
     parameters = read_parameters(fields, LORAS)
     graph = parse_workflow(json.dumps(portrait_workflow(parameters, PHOTO, settings())))
     assert validate(graph) == []
-    check_outputs(graph, OBJECT_INFO)
+    check_workflow(graph, KNOWN)
     assert asset_refs(graph) == [PHOTO]
     sampler = graph["9"]["inputs"]
     assert graph["6"]["inputs"]["text"] == fields["prompt"]

@@ -14,18 +14,11 @@ from genflow.errors import GenflowError
 from genflow.workflow import (
     AssetRef,
     asset_refs,
-    check_outputs,
     parse_workflow,
     read_json,
     split_object,
     substitute,
 )
-
-OBJECT_INFO = {
-    "EmptyImage": {"output_node": False},
-    "ImageInvert": {"output_node": False},
-    "SaveImage": {"output_node": True},
-}
 
 
 def graph(**inputs: Any) -> dict[str, Any]:
@@ -193,38 +186,3 @@ def test_an_asset_that_can_not_exist_is_named_by_its_place(reference: Any, reaso
     assert caught.value.details is not None
     assert caught.value.details["field"] == "workflow.9.inputs.image[0]"
     assert caught.value.details["reason"] == reason
-
-
-def test_a_workflow_without_an_output_is_refused_once_the_classes_are_known() -> None:
-    dead_end = {"1": graph()["1"]}
-    check_outputs(dead_end, None)
-    with pytest.raises(GenflowError, match="no output node"):
-        check_outputs(dead_end, OBJECT_INFO)
-    check_outputs(graph(), OBJECT_INFO)
-
-
-def test_a_class_that_no_server_has_is_named_even_where_it_is_unused() -> None:
-    value = graph() | {"5": {"class_type": "NoSuchNode", "inputs": {}}}
-    check_outputs(value, None)
-    with pytest.raises(GenflowError, match="NoSuchNode") as caught:
-        check_outputs(value, OBJECT_INFO)
-    assert caught.value.details is not None
-    assert list(caught.value.details["node_errors"]) == ["5"]
-
-
-def test_a_link_to_nowhere_is_refused_only_where_it_would_be_followed() -> None:
-    with pytest.raises(GenflowError, match="linked to node 404") as caught:
-        check_outputs(graph(images=["404", 0]), OBJECT_INFO)
-    assert caught.value.details is not None
-    assert caught.value.details["node_errors"]["9"][0]["field"] == "images"
-    unused = graph() | {"5": {"class_type": "ImageInvert", "inputs": {"image": ["404", 0]}}}
-    check_outputs(unused, OBJECT_INFO)
-
-
-def test_a_circle_of_links_ends_the_walk() -> None:
-    value = {
-        "1": {"class_type": "ImageInvert", "inputs": {"image": ["2", 0]}},
-        "2": {"class_type": "ImageInvert", "inputs": {"image": ["1", 0]}},
-        "9": {"class_type": "SaveImage", "inputs": {"images": ["1", 0]}},
-    }
-    check_outputs(value, OBJECT_INFO)

@@ -41,7 +41,7 @@ def create_app(queue: Queue, store: Store, settings: Settings, pool: Pool, *, li
     handle_errors(app)
     for room in (jobs, events, uploads, assets, portraits, story, dead, batches, servers):
         app.include_router(room.routes(context))
-    app.include_router(health.routes(health.checks(pool, store)))
+    app.include_router(health.routes(health.checks(pool, store), queue.servers))
     prefix = urlsplit(settings.public_url or "").path.rstrip("/")
     describe(app, prefix)
     app.add_middleware(Mounted, prefix=prefix)

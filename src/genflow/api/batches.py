@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime
+import re
 from typing import Any
 from uuid import UUID
 
@@ -13,8 +13,8 @@ from fastapi.responses import JSONResponse
 from genflow.api.bodies import bounded
 from genflow.api.context import Context, flag_of, uuid_of
 from genflow.api.errors import invalid_request, not_found
+from genflow.api.pages import cursor_of, moment_of_place, moment_text, page_limit, place_of
 from genflow.api.shapes import time
-from genflow.api.story import page_limit
 from genflow.errors import clean_text
 from genflow.intake.batch import enqueue_file
 from genflow.intake.jobs_file import read_jsonl
@@ -22,6 +22,9 @@ from genflow.jobs import State, shown_status
 from genflow.queue.writer import Row
 
 NAME_CHARACTERS = 200
+_LIST, _ROWS = "batches", "rows"
+_INSTANT = re.compile(r"[0-9]{1,17}")
+_LINE = re.compile(r"[0-9]{1,9}")
 _COUNTS = ("rows", "queued", "running", "succeeded", "failed", "canceled", "expired", "gone")
 _STATES = {1: "running", 2: "paused"}
 
@@ -51,6 +54,7 @@ def routes(context: Context) -> APIRouter:
             jobs,
             policy=context.settings.policy(),
             max_workflow_bytes=context.settings.max_workflow_bytes,
+            lenient=context.settings.lenient,
             retry_failed=flag_of("retry_failed", query.get("retry_failed")),
         )
         made = await shown(batch)
@@ -62,8 +66,9 @@ def routes(context: Context) -> APIRouter:
         """Batches, newest first; `next_cursor` leads to the older ones and is null at the end."""
         query = request.query_params
         limit = page_limit(query.get("limit"))
-        rows = await batches.page(limit=limit + 1, before=_instant(query.get("cursor")))
-        more = len(rows) > limit
+        place = place_of(_LIST, query.get("cursor"), _INSTANT)
+        rows = await batches.page(limit=limit + 1, before=None if place is None else moment_of_place(place[0]))
+        more = cursor_of(_LIST, moment_text(rows[limit - 1]["created_at"])) if len(rows) > limit else None
         listed = [
             {
                 "id": str(row["id"]), "name": row["name"], "state": _STATES[row["state"]],
@@ -71,7 +76,7 @@ def routes(context: Context) -> APIRouter:
             }
             for row in rows[:limit]
         ]  # fmt: skip
-        return JSONResponse({"batches": listed, "next_cursor": listed[-1]["created_at"] if more else None})
+        return JSONResponse({"batches": listed, "next_cursor": more})
 
     @router.get("/{batch_id}")
     async def look(batch_id: str) -> JSONResponse:
@@ -85,11 +90,10 @@ def routes(context: Context) -> APIRouter:
         batch, limit = uuid_of("batch", batch_id), page_limit(query.get("limit"))
         if not await batches.exists(batch):
             raise not_found("batch", batch_id)
-        found = await batches.rows(batch, after=_line(query.get("cursor")), limit=limit)
-        more = len(found) == limit
-        return JSONResponse(
-            {"rows": [row_shape(row) for row in found], "next_cursor": str(found[-1]["row_no"]) if more else None}
-        )
+        place = place_of(_ROWS, query.get("cursor"), _LINE)
+        found = await batches.rows(batch, after=0 if place is None else int(place[0]), limit=limit)
+        more = cursor_of(_ROWS, found[-1]["row_no"]) if len(found) == limit else None
+        return JSONResponse({"rows": [row_shape(row) for row in found], "next_cursor": more})
 
     @router.post("/{batch_id}/pause")
     async def pause(batch_id: str) -> JSONResponse:
@@ -162,21 +166,3 @@ def _name(given: str | None) -> str:
         message = f"name must be 1 to {NAME_CHARACTERS} printable characters."
         raise invalid_request(message, field="name", got=clean_text(given, 80))
     return given
-
-
-def _instant(given: str | None) -> datetime | None:
-    try:
-        made = None if given is None else datetime.fromisoformat(given)
-    except ValueError:
-        made = datetime.min
-    if made is not None and made.tzinfo is None:
-        message = "cursor must be the next_cursor of an answer, unchanged."
-        raise invalid_request(message, field="cursor", got=clean_text(given or "", 80))
-    return made
-
-
-def _line(given: str | None) -> int:
-    if given is not None and not (given.isascii() and given.isdecimal() and len(given) <= 9):
-        message = "cursor must be the next_cursor of an answer, unchanged."
-        raise invalid_request(message, field="cursor", got=clean_text(given, 80))
-    return int(given or 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +15,7 @@ from genflow.api import dead_shapes
 from genflow.api.bodies import json_fields
 from genflow.api.context import Context
 from genflow.api.errors import invalid_request, not_found
-from genflow.api.story import page_limit
+from genflow.api.pages import cursor_of, moment_of_place, moment_text, page_limit, place_of
 from genflow.durations import moment_of
 from genflow.errors import GenflowError, clean_text
 from genflow.failures import FailureClass
@@ -30,8 +30,8 @@ BODY_BYTES = 256 * 1024
 
 _FILTERS = ("since", "until", "class", "code", "node", "server", "batch", "reason", "requeued")
 _SHORT_ID = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,28}")
-_CURSOR = re.compile(r"([0-9]{1,17})_([0-9a-f]{32})")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LIST = "dead letters"
+_PLACE = re.compile(r"([0-9]{1,17})_([0-9a-f]{32})")
 
 
 def routes(context: Context) -> APIRouter:
@@ -234,15 +234,9 @@ def _group(given: str) -> GroupBy:
 
 
 def _cursor_of(row: Row) -> str:
-    return f"{(row['ended_at'] - _EPOCH) // timedelta(microseconds=1)}_{row['id'].hex}"
+    return cursor_of(_LIST, f"{moment_text(row['ended_at'])}_{row['id'].hex}")
 
 
 def _before(cursor: Any) -> tuple[datetime, UUID] | None:
-    if cursor is None:
-        return None
-    found = _CURSOR.fullmatch(cursor) if isinstance(cursor, str) else None
-    if found is None:
-        message = "cursor must be the next_cursor of an answer, unchanged."
-        details = {"field": "cursor", "got": clean_text(str(cursor), 80)}
-        raise GenflowError("invalid_cursor", message, status=400, details=details)
-    return _EPOCH + timedelta(microseconds=int(found[1])), UUID(found[2])
+    place = place_of(_LIST, cursor, _PLACE)
+    return None if place is None else (moment_of_place(place[1]), UUID(place[2]))

@@ -208,6 +208,7 @@ ROUTES: dict[str, Route] = {
     "POST /genflow/v1/servers/{name}/forget": Route(
         "It is gone for good.", {200: "Server"}, (400, 404, 409), query={"yes": FLAG}
     ),
+    "GET /api/v2/health": Route("The process lives, in the contract's words.", {200: "Health"}),
     "GET /healthz": Route("The process lives.", {200: "Health"}),
     "GET /readyz": Route("Everything that the API needs is there.", {200: "Health"}),
 }  # fmt: skip
@@ -268,7 +269,7 @@ def _operation(method: str, path: str, route: Route) -> dict[str, Any]:
     return operation
 
 
-OPEN = ("/healthz", "/readyz", "/health")
+OPEN = ("/healthz", "/readyz", "/api/v2/health")
 """Paths that need no key."""
 
 

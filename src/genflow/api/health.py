@@ -1,4 +1,4 @@
-"""`/healthz`: the process answers. `/readyz`: database, schema and storage are there for it."""
+"""`/healthz` and `/api/v2/health`: the process answers. `/readyz`: database, schema and storage are there for it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from genflow.errors import GenflowError, clean_text
 from genflow.postgres.migrations import check_schema
 from genflow.postgres.pool import Pool
+from genflow.queue.servers import Servers
 from genflow.storage.store import Store
 
 CHECK_S = 3.0
@@ -37,7 +38,7 @@ def checks(pool: Pool, store: Store) -> dict[str, Check]:
     return {"database": database, "schema": schema, "storage": storage}
 
 
-def routes(needs: dict[str, Check]) -> APIRouter:
+def routes(needs: dict[str, Check], servers: Servers) -> APIRouter:
     """The routes of health."""
     router = APIRouter(tags=["health"])
 
@@ -45,6 +46,13 @@ def routes(needs: dict[str, Check]) -> APIRouter:
     async def healthz() -> JSONResponse:
         """The process lives and answers."""
         return JSONResponse({"status": "ok"})
+
+    @router.get("/api/v2/health")
+    async def contract() -> JSONResponse:
+        """The same in the words of the Comfy API v2's own proxy; `upstream` is the fleet. Open to everybody."""
+        listed = await servers.listed()
+        healthy = sum(any(each["healthy"] for each in row["seen_by"]) for row in listed)
+        return JSONResponse({"status": "healthy", "upstream": f"{healthy} of {len(listed)} ComfyUI servers are up"})
 
     @router.get("/readyz")
     async def readyz() -> JSONResponse:

@@ -1,4 +1,4 @@
-"""`/api/v2/jobs`: submit any workflow, look at a job, cancel it."""
+"""`/api/v2/jobs`: submit any workflow, list the jobs, look at one, cancel it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from genflow.api import shapes
 from genflow.api.bodies import json_fields
 from genflow.api.context import Context, idempotency_key, tenant_of, uuid_of
 from genflow.api.errors import not_found
+from genflow.api.listing import page_of_jobs
 from genflow.errors import GenflowError, clean_text
-from genflow.intake.admission import LABELS_BYTES, body_hash, check_assets, check_size, graph_of, labels
-from genflow.queue.records import JobView, NewJob
-from genflow.workflow import check_outputs
+from genflow.intake.admission import LABELS_BYTES, body_hash, check_assets, check_runnable, check_size, graph_of, labels
+from genflow.queue.records import JobView, KeyInUse, NewJob
+
+REPLAYED = "Idempotency-Replayed"
+"""Header of a 201 whose job an earlier request made."""
 
 _SMALL_BYTES = 64 * 1024
 _RESERVED = ("webhook_url", "inputs")
@@ -41,32 +44,43 @@ def routes(context: Context) -> APIRouter:
             graph, refs = await asyncio.to_thread(graph_of, workflow)
         else:
             graph, refs = graph_of(workflow)
-        check_outputs(graph, await context.queue.known_object_info())
+        hash = body_hash(text, metadata)
+        if again := await replayed(context, request, key, hash):
+            return again
+        settings = context.settings
+        await check_runnable(context.queue, graph, await context.queue.known_nodes(), lenient=settings.lenient)
         await check_assets(context.queue, refs, tenant=tenant_of(request))
         job = NewJob(
             id=uuid4(),
             workflow=text,
-            body_hash=body_hash(text, metadata),
-            policy=context.settings.policy(),
+            body_hash=hash,
+            policy=settings.policy(),
             assets=tuple(ref.id for ref in refs),
             metadata=metadata,
             extra_data=extra_data,
             idempotency_key=key,
             tenant=tenant_of(request),
         )
-        await context.queue.enqueue(job)
-        return created(context, request, await view_of(context, request, job.id))
+        return await accepted(context, request, job)
 
     @router.get("")
     async def listing(request: Request) -> JSONResponse:
-        """Not offered under this contract; `GET /genflow/v1/jobs` lists the jobs."""
-        raise GenflowError("not_implemented", "This server does not list jobs here.", status=501)
+        """Jobs, newest first, a page at a time; `status` and labels narrow the list."""
+        return JSONResponse(await page_of_jobs(context, request))
 
     @router.get("/{job_id}")
     async def look(request: Request, job_id: str) -> JSONResponse:
         """The job as it is now, with every output committed so far."""
         view = await view_of(context, request, uuid_of("job", job_id), watched=True)
         return JSONResponse(shapes.job(view, context.links(request)))
+
+    @router.get("/{job_id}/workflow")
+    async def workflow(request: Request, job_id: str) -> JSONResponse:
+        """The graph as servers run it, with the names of the job's files in place of their asset references."""
+        graph = await context.queue.workflow(uuid_of("job", job_id), tenant=tenant_of(request))
+        if graph is None:
+            raise not_found("job", job_id)
+        return JSONResponse({"workflow": graph, "format": "api"})
 
     @router.post("/{job_id}/cancel")
     async def cancel(request: Request, job_id: str) -> JSONResponse:
@@ -85,6 +99,30 @@ async def view_of(context: Context, request: Request, job_id: UUID, *, watched: 
     if view is None:
         raise not_found("job", str(job_id))
     return view
+
+
+async def accepted(context: Context, request: Request, job: NewJob) -> JSONResponse:
+    """Commit a job and answer with it; where its key made a job already, with that one if the settings say so.
+
+    Raises what `Queue.enqueue` raises.
+    """
+    try:
+        await context.queue.enqueue(job)
+    except KeyInUse:
+        again = await replayed(context, request, job.idempotency_key, job.body_hash)
+        if again is None:
+            raise
+        return again
+    return created(context, request, await view_of(context, request, job.id))
+
+
+async def replayed(context: Context, request: Request, key: str | None, body_hash: bytes) -> JSONResponse | None:
+    """With `idempotency = "replay"`, the job that this very request has made before, as it is now; else None."""
+    if key is None or context.settings.idempotency != "replay":
+        return None
+    job_id = await context.queue.made_by(key, body_hash, tenant=tenant_of(request))
+    view = None if job_id is None else await context.queue.view(job_id, tenant=tenant_of(request))
+    return None if view is None else created(context, request, view, {REPLAYED: "true"})
 
 
 def created(context: Context, request: Request, view: JobView, headers: dict[str, str] | None = None) -> JSONResponse:

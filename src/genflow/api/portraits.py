@@ -26,14 +26,14 @@ from genflow.api.bodies import (
     unsupported_media_type,
 )
 from genflow.api.context import Context, idempotency_key, tenant_of
-from genflow.api.jobs import created, view_of
+from genflow.api.jobs import REPLAYED, accepted, created, view_of
 from genflow.errors import GenflowError, clean_text
-from genflow.intake.admission import body_hash, labels
+from genflow.intake.admission import body_hash, check_runnable, labels
 from genflow.protocol import boottime
 from genflow.queue.records import AssetRecord, NewJob
 from genflow.templates import Parameters, invalid_parameter, portrait_workflow, read_parameters
 from genflow.templates.parameters import Number
-from genflow.workflow import AssetRef, check_outputs, missing_asset
+from genflow.workflow import AssetRef, missing_asset
 
 LONGEST_WAIT_S = 60
 """Most seconds that `Prefer: wait` holds an answer back."""
@@ -65,7 +65,12 @@ def routes(context: Context) -> APIRouter:
             metadata = labels(_metadata(fields, form=form))
             source = _photo_source(fields, upload)
             # Whatever can be refused without looking at the photo has been by now.
-            check_outputs(_workflow(context, parameters, uuid4()), await context.queue.known_object_info())
+            await check_runnable(
+                context.queue,
+                _workflow(context, parameters, uuid4()),
+                await context.queue.known_nodes(),
+                lenient=context.settings.lenient,
+            )
             if isinstance(source, str):
                 asset = await _known_photo(context, request, source)
                 asset_id, hash = asset.id, asset.hash or b""
@@ -74,7 +79,7 @@ def routes(context: Context) -> APIRouter:
         job = NewJob(
             id=uuid4(),
             workflow=json.dumps(_workflow(context, parameters, asset_id, hash)),
-            body_hash=body_hash(parameters.as_json(), hash.hex(), metadata, start_by_s),
+            body_hash=body_hash(_asked(parameters, fields), hash.hex(), metadata, start_by_s),
             policy=context.settings.policy(),
             assets=(asset_id,),
             params=parameters.as_json(),
@@ -83,14 +88,19 @@ def routes(context: Context) -> APIRouter:
             start_by_s=start_by_s,
             tenant=tenant_of(request),
         )
-        await context.queue.enqueue(job)
-        headers = {}
-        if wait_s is not None:
-            headers["Preference-Applied"] = f"wait={wait_s}"
-            await _wait_for_end(context, job, wait_s)
+        answer = await accepted(context, request, job)
+        if wait_s is None or REPLAYED in answer.headers:
+            return answer
+        await _wait_for_end(context, job, wait_s)
+        headers = {"Preference-Applied": f"wait={wait_s}"}
         return created(context, request, await view_of(context, request, job.id), headers)
 
     return router
+
+
+def _asked(parameters: Parameters, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters as the request gave them: a seed that was drawn for it tells it from no other."""
+    return parameters.as_json() | ({"seed": None} if fields.get("seed") in (None, "") else {})
 
 
 def preferred_wait_s(headers: list[str]) -> int | None:

@@ -83,7 +83,7 @@ JOB = record(
         "id": ID, "status": one_of(*Status), "created_at": TIME, "started_at": or_null(TIME),
         "completed_at": or_null(TIME), "expires_at": TIME, "queue_position": or_null(WHOLE),
         "progress": or_null(ref("Progress")), "outputs": list_of(ref("Output")), "error": or_null(ref("JobError")),
-        "metrics": {"type": "object", "additionalProperties": WHOLE}, "metadata": LABELS,
+        "metrics": {"type": "object", "additionalProperties": or_null(WHOLE)}, "metadata": LABELS,
         "urls": record({"self": TEXT, "events": TEXT, "cancel": TEXT}),
     },
     optional={"seed": WHOLE},
@@ -213,7 +213,7 @@ SCHEMAS: dict[str, Schema] = {
         }
     ),
     "Error": ERROR,
-    "Health": record({"status": TEXT}, optional={"checks": ANY_OBJECT}),
+    "Health": record({"status": TEXT}, optional={"checks": ANY_OBJECT, "upstream": TEXT}),
     "Job": JOB,
     "JobError": JOB_ERROR,
     "JobList": page("jobs", LISTED_JOB),

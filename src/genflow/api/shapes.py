@@ -120,6 +120,17 @@ def job(view: JobView, links: Links) -> dict[str, Any]:
     return shown
 
 
+def light(row: dict[str, Any]) -> dict[str, Any]:
+    """A job in the Comfy API v2's list, which names its times otherwise than the job itself does."""
+    return {
+        "id": str(row["id"]),
+        "status": _status(row).value,
+        "create_time": time(row["created_at"]),
+        "update_time": time(row["changed_at"]),
+        "metadata": row["metadata"],
+    }
+
+
 def listed(row: dict[str, Any]) -> dict[str, Any]:
     """A job in genflow's own list: a light record from a row of job_list.sql."""
     return {

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
 from genflow.api import shapes
 from genflow.api.context import Context, tenant_of, uuid_of
 from genflow.api.errors import invalid_request, not_found
-from genflow.errors import GenflowError, clean_text
+from genflow.api.pages import cursor_of, page_limit, place_of
+from genflow.errors import clean_text
 from genflow.jobs import State
 
-PAGE_DEFAULT = 50
-PAGE_LIMIT = 200
-
+_LIST = "stories"
+_PLACE = re.compile(r"[0-9]{1,18}")
 _STATES = {state.name.lower(): state for state in State}
 
 
@@ -26,17 +28,15 @@ def routes(context: Context) -> APIRouter:
         """Jobs, newest first, `limit` at a time; `next_cursor` leads to the older ones and is null at the end."""
         query = request.query_params
         limit = page_limit(query.get("limit"))
+        place = place_of(_LIST, query.get("cursor"), _PLACE)
         rows = await context.queue.page(
             limit=limit + 1,
-            before=_cursor(query.get("cursor")),
+            before=None if place is None else int(place[0]),
             states=_states(query),
             tenant=tenant_of(request),
         )
-        shown = rows[:limit]
-        more = len(rows) > limit
-        return JSONResponse(
-            {"jobs": [shapes.listed(row) for row in shown], "next_cursor": str(shown[-1]["seq"]) if more else None}
-        )
+        more = cursor_of(_LIST, rows[limit - 1]["seq"]) if len(rows) > limit else None
+        return JSONResponse({"jobs": [shapes.listed(row) for row in rows[:limit]], "next_cursor": more})
 
     @router.get("/{job_id}")
     async def story(request: Request, job_id: str) -> JSONResponse:
@@ -47,26 +47,6 @@ def routes(context: Context) -> APIRouter:
         return JSONResponse(shapes.story(row))
 
     return router
-
-
-def page_limit(given: str | None) -> int:
-    """How many rows a page has. GenflowError 400 `invalid_request` for what is no number from 1 to 200."""
-    if given is None:
-        return PAGE_DEFAULT
-    if not (given.isascii() and given.isdecimal() and 1 <= int(given[:9]) <= PAGE_LIMIT):
-        message = f"limit must be a whole number from 1 to {PAGE_LIMIT}."
-        raise invalid_request(message, field="limit", got=clean_text(given, 80))
-    return int(given)
-
-
-def _cursor(given: str | None) -> int | None:
-    if given is None:
-        return None
-    if not (given.isascii() and given.isdecimal() and len(given) <= 18):
-        message = "cursor must be the next_cursor of an answer, unchanged."
-        details = {"field": "cursor", "got": clean_text(given, 80)}
-        raise GenflowError("invalid_cursor", message, status=400, details=details)
-    return int(given)
 
 
 def _states(query: object) -> list[State] | None:

@@ -20,11 +20,12 @@ SHARED = ("database_url", "data", *STORE, "log_level", "log_json", "failpoints",
 API = (
     "host", "port", "insecure", "public_url", "max_batch_bytes", "max_photo_bytes", "max_photo_pixels",
     "min_photo_side", "max_asset_bytes", "url_ttl_s", "redirect", "redirect_s", "max_streams", "stream_heartbeat_s",
+    "idempotency",
 )  # fmt: skip
 # What a job is accepted under, whatever way it comes.
 JOBS = (
     "queue_limit", "max_workflow_bytes", "attempts", "base_delay_ms", "max_delay_ms", "jitter", "timeout_s",
-    "silence_s", "oom", "max_takeovers", "max_resubmits", "scrub",
+    "silence_s", "oom", "max_takeovers", "max_resubmits", "scrub", "validation",
 )  # fmt: skip
 RABBIT = ("rabbitmq", "rabbitmq_queue", "ack", "prefetch")
 WORKER = (

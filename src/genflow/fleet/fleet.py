@@ -188,6 +188,12 @@ class Fleet:
         self._down(server, why)
         self._probe_now[server.id].set()
 
+    def learn_soon(self) -> None:
+        """Ask each server anew what it has: somebody wants something of it that it was not known to have."""
+        for server in self.servers:
+            self._told[server.id].learn_at = 0.0
+            self._probe_now[server.id].set()
+
     async def quarantine(self, server: FleetServer, reason: str) -> None:
         """Keep new work from it, in the whole fleet, until a new boot or for the set time, or until it ran a trial."""
         log.warning("server_quarantined", server=server.name, reason=reason, next="genflow servers list")

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from genflow.errors import GenflowError, clean_text
 from genflow.queue import Queue
+from genflow.validation import FleetNodes, check_workflow, may_pass_soon
 from genflow.workflow import AssetRef, asset_refs, check_structure, missing_asset, unfit_character
 
 METADATA_PAIRS = 16
 METADATA_KEY_CHARACTERS = 256
 METADATA_VALUE_CHARACTERS = 1_024
+
+MANY_NODES = 200
+"""Nodes of a workflow from which on it is checked beside the event loop."""
 
 LABELS_BYTES = 256 * 1024
 """Room for a job's labels beside its workflow, in bytes."""
@@ -31,6 +36,28 @@ def graph_of(workflow: Any) -> tuple[dict[str, Any], list[AssetRef]]:
     """The workflow, checked for structure, and the assets that it names. Raises what those checks raise."""
     graph = check_structure(workflow)
     return graph, asset_refs(graph)
+
+
+async def check_runnable(
+    queue: Queue, graph: Mapping[str, Any], nodes: FleetNodes | None, *, lenient: bool = False
+) -> None:
+    """Refuse what no server of the fleet would take, as `check_workflow` does; `nodes` is what they are known to have.
+
+    Where a list of theirs is why, they are asked anew before it is refused: a model may have been added a moment ago.
+    """
+    try:
+        await _check(graph, nodes, lenient)
+    except GenflowError as error:
+        if not may_pass_soon(error):
+            raise
+        await _check(graph, await queue.known_nodes(anew=True), lenient)
+
+
+async def _check(graph: Mapping[str, Any], nodes: FleetNodes | None, lenient: bool) -> None:
+    if len(graph) < MANY_NODES:
+        check_workflow(graph, nodes, lenient=lenient)
+    else:
+        await asyncio.to_thread(check_workflow, graph, nodes, lenient=lenient)
 
 
 async def check_assets(queue: Queue, refs: Sequence[AssetRef], *, tenant: int = 1) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 from uuid import UUID
 
 from genflow.errors import GenflowError
@@ -14,7 +13,8 @@ from genflow.intake.jobs_file import BadJobsFile, FileJob
 from genflow.queue import Queue
 from genflow.queue.batches import BatchRow
 from genflow.queue.records import NewJob
-from genflow.workflow import AssetRef, asset_refs, check_outputs, read_json
+from genflow.validation import FleetNodes, check_workflow, may_pass_soon
+from genflow.workflow import AssetRef, asset_refs, read_json
 
 
 async def enqueue_file(
@@ -24,14 +24,21 @@ async def enqueue_file(
     *,
     policy: Policy,
     max_workflow_bytes: int,
+    lenient: bool = False,
     retry_failed: bool = False,
 ) -> UUID:
     """Check every row against what the fleet's servers have, and commit them as a batch; its id.
 
+    `lenient` is as for `check_workflow`. The servers are asked anew where one of their lists is why a row is refused.
+
     Raises BadJobsFile naming the rows that can't run, and what `Batches.create` raises.
     """
-    object_info = await queue.known_object_info()
-    rows, refs, bad = await asyncio.to_thread(_rows, jobs, policy, object_info, max_workflow_bytes)
+    nodes = await queue.known_nodes()
+    rows, refs, refused = await asyncio.to_thread(_rows, jobs, policy, nodes, lenient, max_workflow_bytes)
+    if any(may_pass_soon(error) for _, error in refused):
+        nodes = await queue.known_nodes(anew=True)
+        rows, refs, refused = await asyncio.to_thread(_rows, jobs, policy, nodes, lenient, max_workflow_bytes)
+    bad = [(line, error.message) for line, error in refused]
     for job, needed in refs:
         try:
             await check_assets(queue, needed)
@@ -43,19 +50,19 @@ async def enqueue_file(
 
 
 def _rows(
-    jobs: Sequence[FileJob], policy: Policy, object_info: Mapping[str, Any] | None, max_bytes: int
-) -> tuple[list[BatchRow], list[tuple[FileJob, list[AssetRef]]], list[tuple[int, str]]]:
+    jobs: Sequence[FileJob], policy: Policy, nodes: FleetNodes | None, lenient: bool, max_bytes: int
+) -> tuple[list[BatchRow], list[tuple[FileJob, list[AssetRef]]], list[tuple[int, GenflowError]]]:
     rows: list[BatchRow] = []
     refs: list[tuple[FileJob, list[AssetRef]]] = []
-    bad: list[tuple[int, str]] = []
+    bad: list[tuple[int, GenflowError]] = []
     for job in jobs:
         try:
             check_size(job.workflow, max_bytes)
             graph = read_json(job.workflow)  # whose structure the reading of the file has checked
             needed = asset_refs(graph)
-            check_outputs(graph, object_info)
+            check_workflow(graph, nodes, lenient=lenient)
         except GenflowError as error:
-            bad.append((job.line, error.message))
+            bad.append((job.line, error))
             continue
         if needed:
             refs.append((job, needed))

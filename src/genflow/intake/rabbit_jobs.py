@@ -15,12 +15,11 @@ from psycopg import errors as pg
 
 from genflow.errors import GenflowError
 from genflow.failures import Policy
-from genflow.intake.admission import check_assets
+from genflow.intake.admission import check_assets, check_runnable
 from genflow.intake.rabbit_message import MessageJob, read_message
 from genflow.queue import Arrival, Fate, Queue
 from genflow.queue.records import NewJob
 from genflow.queue.writer import OUTAGE
-from genflow.workflow import check_outputs
 
 log = structlog.get_logger()
 
@@ -65,11 +64,14 @@ class Outcome:
 class Desk:
     """Reads messages and records their jobs. An outage of the database holds it up, and nothing else."""
 
-    def __init__(self, queue: Queue, name: str, policy: Policy, max_workflow_bytes: int) -> None:
+    def __init__(
+        self, queue: Queue, name: str, policy: Policy, max_workflow_bytes: int, *, lenient: bool = False
+    ) -> None:
         self._queue = queue
         self._name = name
         self._policy = policy
         self._max_workflow_bytes = max_workflow_bytes
+        self._lenient = lenient
 
     async def bring_in(self, batch: Sequence[AbstractIncomingMessage]) -> Outcome:
         """Record the jobs in these messages, together."""
@@ -93,11 +95,11 @@ class Desk:
     ) -> list[tuple[AbstractIncomingMessage, MessageJob]]:
         """The jobs in these messages, checked as the API checks them; the other messages are refused."""
         offers = []
-        object_info = await through_outages(self._queue.known_object_info)
+        nodes = await through_outages(self._queue.known_nodes)
         for message in batch:
             try:
                 told = await self._told(message)
-                check_outputs(told.graph, object_info)
+                await through_outages(check_runnable, self._queue, told.graph, nodes, lenient=self._lenient)
                 if told.assets:
                     await through_outages(check_assets, self._queue, told.assets)
             except GenflowError as error:

@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from genflow.needs import Needs, closest_lack, needs_from_json, needs_of
 from genflow.protocol import boottime
-from genflow.queue.abilities import KEPT, Known
-from genflow.queue.writer import Writer
+from genflow.queue.abilities import KEPT, LATELY_S, Known
+from genflow.queue.writer import Row, Writer
+from genflow.validation import FleetNodes
 
 KNOWN_S = 2.0
 """Seconds for which what the servers have is taken as known when jobs come in."""
+FRESH_S = 5.0
+"""Seconds for which what a server said that it has is fresh enough to refuse a job by."""
+ANEW_S = 2.0
+"""Most seconds that a refusal waits for the servers to be asked anew."""
+LOOK_AGAIN_S = 0.05
 SMALL = 64 * 1024
 """Characters of workflows that are read without a thread."""
 
@@ -26,16 +33,38 @@ class Classes:
         self._writer = writer
         self._known = Known(writer, whole=True)
         self._known_at = -math.inf
-        self._merged: tuple[frozenset[bytes], dict[str, Any]] | None = None
+        self._nodes: tuple[frozenset[bytes], FleetNodes] | None = None
+        self._anew = asyncio.Lock()
         self._ids: dict[bytes, int] = {}
 
-    async def object_info(self) -> dict[str, Any] | None:
-        """What the fleet's servers together have, as last seen; None when nothing is known yet."""
+    async def nodes(self) -> FleetNodes | None:
+        """What the fleet's servers have, as last seen; None when nothing is known yet."""
         await self._look()
-        bodies = self._known.bodies
-        if self._merged is None or self._merged[0] != frozenset(bodies):
-            self._merged = (frozenset(bodies), {name: node for body in bodies.values() for name, node in body.items()})
-        return self._merged[1] if bodies else None
+        known = self._known
+        if self._nodes is None or self._nodes[0] != frozenset(known.bodies):
+            nodes = FleetNodes(tuple(known.bodies.values()), tuple(known.capabilities.values()))
+            self._nodes = (frozenset(known.bodies), nodes)
+        return self._nodes[1] if known.bodies else None
+
+    async def ask_anew(self, hint: Callable[[str], Awaitable[None]]) -> None:
+        """Have the workers ask the servers what they have, unless they did so a moment ago.
+
+        Returns once all of those that are up have answered, after `ANEW_S` seconds at most. `hint` tells the workers.
+        """
+        async with self._anew:  # many refusals at once are one question
+            asked = await self._unlearned(None)
+            if not asked["unlearned"]:
+                return
+            await hint("learn")
+            until = boottime() + ANEW_S
+            while boottime() < until:
+                await asyncio.sleep(LOOK_AGAIN_S)  # their answers come by the database, which has no event for us
+                if not (await self._unlearned(asked["now"]))["unlearned"]:
+                    return
+
+    async def _unlearned(self, since: datetime | None) -> Row:
+        params = {"since": since, "fresh_s": FRESH_S, "lately_s": LATELY_S}
+        return (await self._writer.write("unlearned", params))[0]
 
     async def of(self, workflows: Sequence[str]) -> list[int]:
         """The class of each of these workflows, written down where it is new; 0 = any server will do."""

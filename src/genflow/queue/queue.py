@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,18 +14,29 @@ from psycopg.types.json import Json, Jsonb
 
 from genflow import failpoints
 from genflow.errors import GenflowError
-from genflow.jobs import State
+from genflow.jobs import State, Status
 from genflow.postgres.pool import Pool
 from genflow.queue.batches import Batches
 from genflow.queue.classes import Classes
 from genflow.queue.dead import DeadLetters
 from genflow.queue.files import Files
 from genflow.queue.many import Arrival, Fate, enqueue_many
-from genflow.queue.records import KEY_TTL_S, AssetRecord, JobView, KeyInUse, NewJob, view_of
+from genflow.queue.records import (
+    KEY_TTL_S,
+    AssetRecord,
+    JobView,
+    KeyInUse,
+    NewJob,
+    input_names,
+    inputs_of,
+    view_of,
+)
 from genflow.queue.servers import Servers
 from genflow.queue.statements import statement
 from genflow.queue.watches import Watches
 from genflow.queue.writer import OUTAGE, DirectWriter, Row
+from genflow.validation import FleetNodes
+from genflow.workflow import asset_refs, substitute
 
 
 class QueueFull(GenflowError):
@@ -113,12 +126,19 @@ class Queue:
             return
         if outcome["live"] >= self._limit:
             raise await self._full(outcome["live"])
-        owners = await self._writer.write(
-            "key_owner", {"tenant": job.tenant, "scope": "submit", "key": job.idempotency_key}
-        )
-        owner = owners[0]["job_id"] if owners else None
-        if owner != job.id:
-            raise KeyInUse(job_id=owner)
+        owner = await self._key_owner(job.idempotency_key, job.tenant)
+        owner_id = None if owner is None else owner["job_id"]
+        if owner_id != job.id:
+            raise KeyInUse(job_id=owner_id)
+
+    async def made_by(self, key: str, body_hash: bytes, *, tenant: int = 1) -> UUID | None:
+        """The job that a request with this very key and body made within the last day, or the newest requeued of it."""
+        owner = await self._key_owner(key, tenant)
+        return owner["job_id"] if owner is not None and bytes(owner["body_hash"]) == body_hash else None
+
+    async def _key_owner(self, key: str | None, tenant: int) -> Row | None:
+        rows = await self._writer.write("key_owner", {"tenant": tenant, "scope": "submit", "key": key})
+        return rows[0] if rows else None
 
     async def enqueue_many(
         self, jobs: Sequence[NewJob], *, scope: str, rabbit_queue: str | None = None
@@ -193,9 +213,24 @@ class Queue:
         return not rows or State(rows[0]["state"]).terminal
 
     async def page(
-        self, *, limit: int, before: int | None = None, states: Sequence[State] | None = None, tenant: int = 1
+        self,
+        *,
+        limit: int,
+        before: int | None = None,
+        states: Sequence[State] | None = None,
+        statuses: Sequence[Status] | None = None,
+        labels: Mapping[str, str] | None = None,
+        tenant: int = 1,
     ) -> list[Row]:
-        """Up to `limit` jobs below the cursor, newest first, as job_list.sql tells them."""
+        """Up to `limit` jobs below the cursor, newest first, as job_list.sql tells them.
+
+        Those in one of `states`, or shown as one of `statuses`, whose metadata has all of `labels`.
+        """
+        live = None
+        if statuses is not None:
+            ends = [State[status.name] for status in statuses if status.terminal]
+            live = [status.value for status in statuses if not status.terminal]
+            states = [*ends, *((State.WAITING, State.QUEUED, State.HELD) if live else ())]
         return await self._writer.write(
             "job_list",
             {
@@ -203,13 +238,18 @@ class Queue:
                 "limit": limit,
                 "before": before,
                 "states": None if states is None else [int(state) for state in states],
+                "live": live,
+                "labels": Jsonb(labels) if labels else None,
             },
         )
 
-    async def workflow(self, job_id: UUID, *, tenant: int = 1) -> str | None:
-        """The exact text that the client sent, or None."""
+    async def workflow(self, job_id: UUID, *, tenant: int = 1) -> dict[str, Any] | None:
+        """The graph as servers run it: as the client sent it, each asset's name in its place; None for an unknown job.
+
+        An asset whose bytes are gone stands there as it was sent.
+        """
         rows = await self._writer.write("job_workflow", {"job": job_id, "tenant": tenant})
-        return rows[0]["workflow"] if rows else None
+        return None if not rows else await asyncio.to_thread(_resolved, job_id, rows[0])
 
     async def cancel(self, job_id: UUID, *, tenant: int = 1) -> bool:
         """Cancel, or ask its holder to; False for an unknown job. Idempotent; a finished job stays as it is."""
@@ -223,9 +263,20 @@ class Queue:
         rows = await self._writer.write("assets_by_id", {"assets": list(ids), "tenant": tenant})
         return {row["id"]: _asset_of(row) for row in rows}
 
-    async def known_object_info(self) -> dict[str, Any] | None:
-        """What the fleet's servers together can run, as last seen; None when nothing is known yet."""
-        return await self._classes.object_info()
+    async def known_nodes(self, *, anew: bool = False) -> FleetNodes | None:
+        """What the fleet's servers have, as last seen; None when nothing is known yet.
+
+        `anew`: they are asked first, for a few seconds at most and not twice within a moment.
+        """
+        if anew:
+            await self._classes.ask_anew(self._hint)
+        return await self._classes.nodes()
+
+
+def _resolved(job_id: UUID, row: Row) -> dict[str, Any]:
+    graph = json.loads(row["workflow"])
+    names = {ref.id: ref.as_json() for ref in asset_refs(graph)}
+    return substitute(graph, names | input_names(job_id, inputs_of(row["inputs"])))
 
 
 def _asset_of(row: Row) -> AssetRecord:

@@ -354,7 +354,7 @@ def work_of(row: dict[str, Any]) -> Work:
 
 
 def inputs_of(rows: Sequence[dict[str, Any]]) -> list[InputFile]:
-    """A job's inputs from their JSON in load_work.sql or dead_letter.sql; those whose bytes are gone are left out."""
+    """A job's inputs from their JSON in a row such as load_work.sql's; those whose bytes are gone are left out."""
     return [
         InputFile(UUID(row["id"]), bytes.fromhex(row["hash"]), row["name"], row["content_type"], row["size"])
         for row in rows

@@ -1,4 +1,7 @@
-"""Hints from other processes over LISTEN: there is work, somebody cancels. The polls are the truth without them."""
+"""Hints from other processes over LISTEN: there is work, somebody cancels, a server's lists may be old.
+
+The polls are the truth without them.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,14 @@ class Hints:
         on_cancel: Callable[[UUID], None],
         on_watch: Callable[[list[UUID]], None],
         on_listening: Callable[[bool], None],
+        on_learn: Callable[[], None],
     ) -> None:
         self._conninfo = conninfo
         self._on_queued = on_queued
         self._on_cancel = on_cancel
         self._on_watch = on_watch
         self._on_listening = on_listening
+        self._on_learn = on_learn
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -63,6 +68,8 @@ class Hints:
         kind, _, rest = payload.partition(":")
         if kind == "queued":
             self._on_queued()
+        elif kind == "learn":
+            self._on_learn()
         elif kind == "listening":
             self._on_listening(True)  # a word of our own, or of another who listens, came through
         elif kind in ("cancel", "watch"):

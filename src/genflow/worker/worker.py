@@ -63,6 +63,7 @@ class Worker:
             on_cancel=self._cancel,
             on_watch=tools.live.watch,
             on_listening=self._listening,
+            on_learn=self._fleet.learn_soon,
         )
 
     async def start(self) -> None:

@@ -19,6 +19,7 @@ create table genflow.servers (
     vram              bigint,
     tags              text[] not null default '{}',
     capabilities_hash bytea,
+    learned_at        timestamptz,                           -- when it was last asked what it has
     warm_model_key    bigint,
     last_seen_at      timestamptz
 );
@@ -117,6 +118,7 @@ create table genflow.job_specs (
     rabbit_queue  text                                   -- the RabbitMQ queue that it came from; none = another way in
 );
 create index job_specs_root on genflow.job_specs (root_id) where root_id is not null;
+create index job_specs_labels on genflow.job_specs using gin (metadata jsonb_path_ops) where metadata <> '{}';
 
 -- Where a known job leads: the newest job requeued from it or from what came of it; itself where there is none. It finds
 -- them also where the job itself was purged. Index: job_specs_pkey, job_specs_root, jobs_pkey.

@@ -21,6 +21,7 @@ set last_seen_at = case when %(healthy)s then genflow.clock() else v.last_seen_a
     has_jobs_route = coalesce(%(has_jobs_route)s, v.has_jobs_route),
     vram = coalesce(%(vram)s::bigint, v.vram),
     capabilities_hash = coalesce(%(capabilities_hash)s, v.capabilities_hash),
+    learned_at = case when %(capabilities_hash)s is null then v.learned_at else genflow.clock() end,
     state = case when before.due and not before.needs_run then 1 else v.state end,
     reason = case when before.due and not before.needs_run then null else v.reason end,
     quarantined_until = case when before.due and before.needs_run and %(healthy)s and not before.busy
