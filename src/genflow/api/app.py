@@ -8,12 +8,14 @@ from urllib.parse import urlsplit
 from fastapi import Depends, FastAPI, Request
 
 from genflow import __version__
-from genflow.api import assets, batches, dead, health, jobs, portraits, servers, story, uploads
+from genflow.api import assets, batches, dead, fetched, health, jobs, portraits, servers, story, templates, uploads
 from genflow.api.context import Context
 from genflow.api.document import describe
 from genflow.api.errors import handle_errors
 from genflow.api.links import Mounted
+from genflow.api.making import Maker
 from genflow.api.signing import Signer
+from genflow.api.waiting import Ends
 from genflow.errors import GenflowError, clean_text
 from genflow.postgres.pool import Pool
 from genflow.queue import Queue
@@ -27,8 +29,16 @@ def create_app(queue: Queue, store: Store, settings: Settings, pool: Pool, *, li
     """The API of one process. `pool` is what `/readyz` looks through; the caller opens and closes all of them.
 
     `link_secret` signs the links to pictures: the installation's, so that each of its processes knows them.
+    GenflowError `template_invalid` or `setting_invalid` for templates or a `fetch_allow` that can't be used.
     """
-    context = Context(queue, store, settings, Signer(link_secret, settings.url_ttl_s))
+    context = Context(
+        queue=queue,
+        store=store,
+        settings=settings,
+        signer=Signer(link_secret, settings.url_ttl_s),
+        maker=Maker.of(queue, store, settings),
+        ends=Ends(queue.live),
+    )
     app = FastAPI(
         title="genflow",
         version=__version__,
@@ -36,7 +46,7 @@ def create_app(queue: Queue, store: Store, settings: Settings, pool: Pool, *, li
         dependencies=[Depends(_refuse_foreign_pages(settings.public_url))],
     )
     handle_errors(app)
-    for room in (jobs, uploads, assets, portraits, story, dead, batches, servers):
+    for room in (jobs, uploads, assets, portraits, templates, fetched, story, dead, batches, servers):
         app.include_router(room.routes(context))
     app.include_router(health.routes(health.checks(pool, store)))
     prefix = urlsplit(settings.public_url or "").path.rstrip("/")

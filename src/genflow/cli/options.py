@@ -16,14 +16,15 @@ from pydantic.fields import FieldInfo
 from genflow.settings import Settings
 
 SHARED = ("database_url", "data", "log_level", "log_json", "failpoints", "lease", "retention_s")
-API = (
-    "host", "port", "insecure", "public_url", "max_batch_bytes", "max_photo_bytes", "max_photo_pixels",
-    "min_photo_side",
-)  # fmt: skip
+API = ("host", "port", "insecure", "public_url", "max_batch_bytes")
 # What a job is accepted under, whatever way it comes.
 JOBS = (
     "queue_limit", "max_workflow_bytes", "attempts", "base_delay_ms", "max_delay_ms", "jitter", "timeout_s",
     "silence_s", "oom", "max_takeovers", "max_resubmits", "scrub",
+)  # fmt: skip
+# What becomes of a template's parameters.
+MAKING = (
+    "templates", "fetch_allow", "max_fetch_bytes", "max_photo_bytes", "max_photo_pixels", "min_photo_side",
 )  # fmt: skip
 RABBIT = ("rabbitmq", "rabbitmq_queue", "ack", "prefetch")
 WORKER = (
