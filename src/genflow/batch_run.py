@@ -9,23 +9,26 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
 from genflow import app
 from genflow.api.batches import row_shape
+from genflow.api.making import Maker
+from genflow.api.rows import jobs_of
 from genflow.errors import GenflowError
 from genflow.fleet.choice import Lengths
 from genflow.intake.batch import enqueue_file
-from genflow.intake.jobs_file import FileJob
+from genflow.intake.jobs_file import FileJob, Row
+from genflow.intake.template_rows import TemplateRow, local_files, sent
 from genflow.jobs import State
 from genflow.loops import happens
-from genflow.postgres.pool import open_pool
+from genflow.postgres.pool import Pool, open_pool
 from genflow.protocol import boottime
 from genflow.queue import Queue
 from genflow.queue.batches import Batches
-from genflow.queue.writer import Row
+from genflow.queue.writer import Row as Counts
 from genflow.settings import Settings
 from genflow.worker.telling import DeadLettered, Done, Told
 
@@ -43,7 +46,7 @@ class Report:
     told: Callable[[Told], None]
     again: Callable[[UUID], None]
     chosen: Callable[[str, Lengths], None]
-    counted: Callable[[Row], None] = lambda counts: None
+    counted: Callable[[Counts], None] = lambda counts: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +60,18 @@ class Outcome:
 
 
 async def run_file(
-    settings: Settings, name: str, jobs: Sequence[FileJob], report: Report, stopped: asyncio.Event
+    settings: Settings, name: str, given: Sequence[Row], report: Report, stopped: asyncio.Event
 ) -> Outcome:
     """Enqueue the rows, work on them until each is at its end or `stopped` is set; what became of them.
 
-    Raises what `enqueue_file` and `run_worker` raise.
+    Raises what `jobs_of`, `enqueue_file` and `run_worker` raise.
     """
     async with app.open_database(settings) as conninfo:
         pool = await open_pool(conninfo, 1, _CONNECTIONS)
         try:
             queue = Queue(pool, queue_limit=settings.queue_limit, retention_s=settings.retention_s)
             batches = queue.batches
+            jobs = await _made(settings, name, given, queue, pool)
             batch = await enqueue_file(
                 queue, name, jobs, policy=settings.policy(), max_workflow_bytes=settings.max_workflow_bytes,
                 lenient=settings.lenient,
@@ -81,6 +85,16 @@ async def run_file(
             return _outcome([row async for row in batches.all_rows(batch)])
         finally:
             await pool.close()
+
+
+async def _made(settings: Settings, name: str, given: Sequence[Row], queue: Queue, pool: Pool) -> list[FileJob]:
+    """The jobs of the rows; the files that they name are in the store then."""
+    if all(isinstance(row, FileJob) for row in given):
+        return [row for row in given if isinstance(row, FileJob)]
+    maker = Maker.of(queue, await app.claim_store(settings, pool), settings)
+    assets = {hash: await maker.add_file(file.path) for hash, file in local_files(given).items()}
+    rows = [replace(row, values=sent(row, assets)) if isinstance(row, TemplateRow) else row for row in given]
+    return await jobs_of(maker, rows, name)
 
 
 @asynccontextmanager
@@ -103,7 +117,7 @@ async def stored_rows(settings: Settings, batch: UUID) -> AsyncIterator[AsyncIte
 class _Progress:
     """Passes on what is told, and knows when it is worth a look whether all is done."""
 
-    def __init__(self, report: Report, rows: Sequence[Row]) -> None:
+    def __init__(self, report: Report, rows: Sequence[Counts]) -> None:
         self.report = report
         self.ended = asyncio.Event()
         self._rows: Counter[UUID] = Counter()
@@ -153,7 +167,7 @@ async def _set_after(first: asyncio.Event, then: asyncio.Event) -> None:
     then.set()
 
 
-def _outcome(rows: Sequence[Row]) -> Outcome:
+def _outcome(rows: Sequence[Counts]) -> Outcome:
     states = Counter(row["state"] for row in rows)
     dead: dict[UUID, str] = {}
     for row in rows:

@@ -37,3 +37,15 @@ def clean_text(text: str, limit: int = 4_000) -> str:
     """Text from outside, fit for Postgres and JSON: no NUL, no lone surrogate, at most `limit` characters."""
     kept = text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
     return kept if len(kept) <= limit else kept[: limit - 1] + "…"
+
+
+def at_field(error: GenflowError, field: str) -> GenflowError:
+    """The same refusal of one field, under the name that the field has in this request."""
+    details = error.details or {}
+    old = details.get("field")
+    if not isinstance(old, str) or old == field:
+        return error
+    message = f"{field}: {error.message.removeprefix(f'{old}: ')}"
+    return GenflowError(
+        error.code, message, status=error.status, details={**details, "field": field}, headers=error.headers
+    )

@@ -230,6 +230,18 @@ class Settings(BaseSettings):
     )
     min_photo_side: int = Field(128, ge=1, description="Shortest side of a photo, in pixels.")
 
+    templates: Path | None = Field(
+        None, description="Folder of your own templates, `NAME.toml` or `NAME.json` each; none = the portrait alone."
+    )
+    fetch_allow: str = Field(
+        "",
+        description="Hosts and networks that a URL in a request may lead to although they are not of the public"
+        " internet, such as `files.lan,10.1.0.0/16`.",
+    )
+    max_fetch_bytes: int = Field(
+        100 * 1024 * 1024, ge=1_024, description="Largest file fetched from a URL in a request, in bytes."
+    )
+
     # The worker and its servers
     gpu: Annotated[
         dict[str, ServerSettings], NoDecode, BeforeValidator(_parse_servers), AfterValidator(_each_server_once)

@@ -301,14 +301,15 @@ def substitute(graph: Mapping[str, Any], names: Mapping[UUID, Any]) -> dict[str,
 def _replaced(value: Any, name: Callable[[AssetRef], Any], path: str) -> Any:
     if isinstance(value, Mapping):
         if value.get("__type") == ASSET_TYPE:
-            return name(_asset_ref(value, path))
+            return name(read_asset_ref(value, path))
         return {key: _replaced(child, name, f"{path}.{key}") for key, child in value.items()}
     if isinstance(value, list):
         return [_replaced(child, name, f"{path}[{index}]") for index, child in enumerate(value)]
     return value
 
 
-def _asset_ref(value: Mapping[str, Any], path: str) -> AssetRef:
+def read_asset_ref(value: Mapping[str, Any], path: str) -> AssetRef:
+    """The asset that a `core/ASSET` object names. GenflowError `missing_asset` for a malformed one, at `path`."""
     info = value.get("info")
     if not isinstance(info, Mapping):
         raise missing_asset(path, "malformed", f"info must be an object with the asset's id, not {_kind(info)}")

@@ -8,13 +8,28 @@ from urllib.parse import urlsplit
 from fastapi import Depends, FastAPI, Request
 
 from genflow import __version__
-from genflow.api import assets, batches, dead, events, health, jobs, portraits, servers, story, uploads
+from genflow.api import (
+    assets,
+    batches,
+    dead,
+    events,
+    fetched,
+    health,
+    jobs,
+    portraits,
+    servers,
+    story,
+    templates,
+    uploads,
+)  # fmt: skip
 from genflow.api.context import Context
 from genflow.api.document import describe
 from genflow.api.errors import handle_errors
 from genflow.api.hub import Hub
 from genflow.api.links import Mounted
+from genflow.api.making import Maker
 from genflow.api.signing import Signer
+from genflow.api.waiting import Ends
 from genflow.errors import GenflowError, clean_text
 from genflow.postgres.pool import Pool
 from genflow.queue import Queue
@@ -28,8 +43,17 @@ def create_app(queue: Queue, store: Store, settings: Settings, pool: Pool, *, li
     """The API of one process. `pool` is what `/readyz` looks through; the caller opens and closes all of them.
 
     `link_secret` signs the links to pictures: the installation's, so that each of its processes knows them.
+    GenflowError `template_invalid` or `setting_invalid` for templates or a `fetch_allow` that can't be used.
     """
-    context = Context(queue, store, settings, Signer(link_secret, settings.url_ttl_s), Hub(queue))
+    context = Context(
+        queue=queue,
+        store=store,
+        settings=settings,
+        signer=Signer(link_secret, settings.url_ttl_s),
+        hub=Hub(queue),
+        maker=Maker.of(queue, store, settings),
+        ends=Ends(queue.live),
+    )
     app = FastAPI(
         title="genflow",
         version=__version__,
@@ -39,7 +63,7 @@ def create_app(queue: Queue, store: Store, settings: Settings, pool: Pool, *, li
     app.state.hub = context.hub
     app.state.signer = context.signer
     handle_errors(app)
-    for room in (jobs, events, uploads, assets, portraits, story, dead, batches, servers):
+    for room in (jobs, events, uploads, assets, portraits, templates, fetched, story, dead, batches, servers):
         app.include_router(room.routes(context))
     app.include_router(health.routes(health.checks(pool, store), queue.servers))
     prefix = urlsplit(settings.public_url or "").path.rstrip("/")

@@ -84,7 +84,7 @@ async def _thumbnail(context: Context, record: AssetRecord, query: Mapping[str, 
         raise not_found("asset", str(record.id))
     if record.size > thumbnails.SOURCE_BYTES:
         raise thumbnails.unsupported(f"the file has {record.size} bytes, more than {thumbnails.SOURCE_BYTES}")
-    async with context.photo_turns:
+    async with context.maker.photo_turns:
         data = b"".join([chunk async for chunk in context.store.read(record.hash)])
         pixels = context.settings.max_photo_pixels
         small = await asyncio.to_thread(thumbnails.thumbnail, data, int(width), kind, pixels)

@@ -11,9 +11,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
 from genflow.api.bodies import bounded
-from genflow.api.context import Context, flag_of, uuid_of
+from genflow.api.context import Context, flag_of, tenant_of, uuid_of
 from genflow.api.errors import invalid_request, not_found
 from genflow.api.pages import cursor_of, moment_of_place, moment_text, page_limit, place_of
+from genflow.api.rows import jobs_of
 from genflow.api.shapes import time
 from genflow.errors import clean_text
 from genflow.intake.batch import enqueue_file
@@ -47,7 +48,8 @@ def routes(context: Context) -> APIRouter:
         name = _name(query.get("name"))
         chunks = [chunk async for chunk in bounded(request, context.settings.max_batch_bytes)]
         text = await asyncio.to_thread(_text, b"".join(chunks))
-        jobs = await asyncio.to_thread(read_jsonl, text, name)
+        rows = await asyncio.to_thread(read_jsonl, text, name)
+        jobs = await jobs_of(context.maker, rows, name, tenant=tenant_of(request))
         batch = await enqueue_file(
             context.queue,
             name,

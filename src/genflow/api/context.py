@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from uuid import UUID
 
 from fastapi import Request
@@ -12,14 +11,13 @@ from fastapi import Request
 from genflow.api.errors import invalid_request, not_found
 from genflow.api.hub import Hub
 from genflow.api.links import Links, links_of
+from genflow.api.making import Maker
 from genflow.api.signing import Signer
+from genflow.api.waiting import Ends
 from genflow.errors import clean_text
 from genflow.queue import Queue
 from genflow.settings import Settings
 from genflow.storage.store import Store
-
-PHOTOS_AT_ONCE = 2
-"""Photos decoded at the same time in one process; each may take sixteen bytes of memory a pixel."""
 
 _KEY = re.compile(r"[\x20-\x7e]{1,255}")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -34,7 +32,8 @@ class Context:
     settings: Settings
     signer: Signer
     hub: Hub
-    photo_turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PHOTOS_AT_ONCE))
+    maker: Maker
+    ends: Ends
 
     def links(self, request: Request) -> Links:
         """The addresses for this request's answer."""

@@ -74,6 +74,18 @@ _SUBMIT = Body(
 _PORTRAIT: dict[str, Schema] = {
     "prompt": TEXT, "negative": TEXT, "seed": WHOLE, "steps": WHOLE, "metadata": LABELS, "start_by_s": WHOLE,
 }  # fmt: skip
+_OF_TEMPLATE = Body(
+    {
+        "type": "object",
+        "required": ["template"],
+        "properties": {
+            "template": TEXT, "set": {"type": "object", "description": "Values by the parameters' names."},
+            "metadata": LABELS, "start_by_s": {"type": "number", "minimum": 1, "maximum": 604_800},
+            "priority": {"type": "integer", "minimum": -100, "maximum": 100},
+        },
+        "additionalProperties": False,
+    }
+)  # fmt: skip
 _UPLOAD = Body(
     {
         "type": "object",
@@ -159,8 +171,9 @@ ROUTES: dict[str, Route] = {
             Body(
                 {
                     "type": "object",
-                    "required": ["photo_asset", "prompt"],
-                    "properties": _PORTRAIT | {"photo_asset": ID},
+                    "required": ["prompt"],
+                    "anyOf": [{"required": ["photo_asset"]}, {"required": ["photo_url"]}],
+                    "properties": _PORTRAIT | {"photo_asset": ID, "photo_url": TEXT},
                 }
             ),
         ),
@@ -169,7 +182,30 @@ ROUTES: dict[str, Route] = {
         "Jobs, newest first, as operators see them.",
         {200: "StoryList"}, (400,), query=_PAGE | {"state": one_of(*(each.name.lower() for each in State))},
     ),
-    "GET /genflow/v1/jobs/{job_id}": Route("What was tried, where, and what ran.", {200: "Story"}, (400, 404)),
+    "POST /genflow/v1/jobs": Route(
+        "A job of a template: its parameters by name.",
+        {201: "Job"}, (400, 413, 415, 422, 429), headers=_KEY, bodies=(_OF_TEMPLATE,),
+    ),
+    "GET /genflow/v1/jobs/{job_id}": Route(
+        "What was tried, where, and what ran; with `wait`, once the job has ended or so many seconds are over.",
+        {200: "Story"}, (400, 404), query={"wait": {"type": "integer", "minimum": 0, "maximum": 60}},
+    ),
+    "GET /genflow/v1/templates": Route("The templates, with their parameters.", {200: "Templates"}),
+    "GET /genflow/v1/templates/{name}": Route("One template.", {200: "Template"}, (404,)),
+    "POST /genflow/v1/assets": Route(
+        "Fetch a file by its URL and keep it.",
+        {201: "Asset"}, (400, 413, 415, 422),
+        bodies=(
+            Body(
+                {
+                    "type": "object",
+                    "required": ["url"],
+                    "properties": {"url": TEXT, "file_path": TEXT},
+                    "additionalProperties": False,
+                }
+            ),
+        ),
+    ),
     "GET /genflow/v1/dead-letters": Route(
         "Jobs that failed for good, the latest first; with `group`, how many there are of each.",
         {200: "DeadLetters"}, (400,), query=_DEAD_FILTERS | _PAGE | {"group": one_of(*GroupBy)},

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from starlette.datastructures import UploadFile
 
-from genflow.api import photo as photos
-from genflow.api.assets import asset_of
 from genflow.api.bodies import (
     FORM_FIELDS_BYTES,
     content_type,
@@ -27,21 +24,21 @@ from genflow.api.bodies import (
 )
 from genflow.api.context import Context, idempotency_key, tenant_of
 from genflow.api.jobs import REPLAYED, accepted, created, view_of
-from genflow.errors import GenflowError, clean_text
+from genflow.api.making import Files
+from genflow.api.waiting import LONGEST_WAIT_S
+from genflow.errors import clean_text
 from genflow.intake.admission import body_hash, check_runnable, labels
-from genflow.protocol import boottime
-from genflow.queue.records import AssetRecord, NewJob
+from genflow.outside import refused_url
+from genflow.queue.records import NewJob
 from genflow.templates import Parameters, invalid_parameter, portrait_workflow, read_parameters
 from genflow.templates.parameters import Number
 from genflow.workflow import AssetRef, missing_asset
 
-LONGEST_WAIT_S = 60
-"""Most seconds that `Prefer: wait` holds an answer back."""
+START_BY = Number(1, 7 * 86_400)
+"""Seconds until a job must have begun."""
 
-_START_BY = Number(1, 7 * 86_400)
-_LOOK_S = 0.25
+_NAMING = {"photo_asset": "the id of an asset", "photo_url": "a URL"}
 _WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,6})\"?\s*(?=$|[,;])", re.IGNORECASE)
-_PHOTO_TYPES = ("image/jpeg", "image/png", "image/webp")
 
 
 def routes(context: Context) -> APIRouter:
@@ -59,29 +56,23 @@ def routes(context: Context) -> APIRouter:
                 fields,
                 context.settings.portrait.loras,
                 form=form,
-                others=("photo", "photo_asset", "start_by_s", "metadata"),
+                others=("photo", "photo_asset", "photo_url", "start_by_s", "metadata"),
             )
             start_by_s = _start_by(fields, form=form)
             metadata = labels(_metadata(fields, form=form))
             source = _photo_source(fields, upload)
             # Whatever can be refused without looking at the photo has been by now.
+            graph = portrait_workflow(parameters, AssetRef(uuid4()), context.settings.portrait)
             await check_runnable(
-                context.queue,
-                _workflow(context, parameters, uuid4()),
-                await context.queue.known_nodes(),
-                lenient=context.settings.lenient,
+                context.queue, graph, await context.queue.known_nodes(), lenient=context.settings.lenient
             )
-            if isinstance(source, str):
-                asset = await _known_photo(context, request, source)
-                asset_id, hash = asset.id, asset.hash or b""
-            else:
-                asset_id, hash = await _new_photo(context, source, tenant_of(request))
+            photo = await _photo(context, source, tenant_of(request))
         job = NewJob(
             id=uuid4(),
-            workflow=json.dumps(_workflow(context, parameters, asset_id, hash)),
-            body_hash=body_hash(_asked(parameters, fields), hash.hex(), metadata, start_by_s),
+            workflow=json.dumps(portrait_workflow(parameters, photo, context.settings.portrait)),
+            body_hash=body_hash(_asked(parameters, fields), photo.hash, metadata, start_by_s),
             policy=context.settings.policy(),
-            assets=(asset_id,),
+            assets=(photo.id,),
             params=parameters.as_json(),
             metadata=metadata,
             idempotency_key=key,
@@ -91,8 +82,8 @@ def routes(context: Context) -> APIRouter:
         answer = await accepted(context, request, job)
         if wait_s is None or REPLAYED in answer.headers:
             return answer
-        await _wait_for_end(context, job, wait_s)
         headers = {"Preference-Applied": f"wait={wait_s}"}
+        await context.ends.wait(job.id, wait_s)
         return created(context, request, await view_of(context, request, job.id), headers)
 
     return router
@@ -127,7 +118,7 @@ async def _fields(
 
 def _start_by(fields: Mapping[str, Any], *, form: bool) -> float | None:
     value = fields.get("start_by_s")
-    return None if value in (None, "") else _START_BY.read("start_by_s", value, form=form)
+    return None if value in (None, "") else START_BY.read("start_by_s", value, form=form)
 
 
 def _metadata(fields: Mapping[str, Any], *, form: bool) -> Any:
@@ -137,68 +128,37 @@ def _metadata(fields: Mapping[str, Any], *, form: bool) -> Any:
     return value
 
 
-def _photo_source(fields: Mapping[str, Any], upload: UploadFile | None) -> UploadFile | str:
-    """The file, or the id of the asset, that holds the face; exactly one of the two."""
+def _photo_source(fields: Mapping[str, Any], upload: UploadFile | None) -> UploadFile | tuple[str, str]:
+    """The file, or the field that names one with its value; exactly one of them."""
     if fields.get("photo") not in (None, ""):
-        message = "must be sent as a file in multipart/form-data; an asset's id goes into photo_asset"
+        message = (
+            "must be sent as a file in multipart/form-data; an asset's id goes into photo_asset, a URL into photo_url"
+        )
         raise invalid_parameter("photo", "not_a_file", message)
-    given = fields.get("photo_asset")
-    if given in (None, ""):
-        if upload is None:
-            raise invalid_parameter("photo", "missing", "is required: a file in photo, or an asset's id in photo_asset")
-        return upload
+    given = [(name, fields[name]) for name in _NAMING if fields.get(name) not in (None, "")]
+    if upload is not None and given:
+        raise invalid_parameter(given[0][0], "two_photos", "is not possible beside a file in photo")
+    if len(given) > 1:
+        raise invalid_parameter("photo_url", "two_photos", "is not possible beside photo_asset")
     if upload is not None:
-        raise invalid_parameter("photo_asset", "two_photos", "is not possible beside a file in photo")
-    if not isinstance(given, str):
-        raise invalid_parameter("photo_asset", "not_a_text", "must be the id of an asset")
-    return given
+        return upload
+    if not given:
+        message = "is required: a file in photo, an asset's id in photo_asset, or a URL in photo_url"
+        raise invalid_parameter("photo", "missing", message)
+    name, value = given[0]
+    if not isinstance(value, str):
+        raise invalid_parameter(name, "not_a_text", f"must be {_NAMING[name]}")
+    if (name == "photo_url") != ("://" in value):
+        if name == "photo_url":
+            raise refused_url("malformed", "must begin with http:// or https://", got=value, field=name)
+        raise missing_asset(name, "unknown", f"there is no asset {clean_text(value, 80)}", got=clean_text(value, 80))
+    return name, value
 
 
-async def _known_photo(context: Context, request: Request, given: str) -> AssetRecord:
-    try:
-        asset = await asset_of(context, request, given)
-    except GenflowError as error:
-        if error.code != "not_found":
-            raise
-        shown = clean_text(given, 80)
-        raise missing_asset("photo_asset", "unknown", f"there is no asset {shown}", got=shown) from None
-    if asset.hash is None:
-        raise missing_asset("photo_asset", "unknown", f"there is no asset {asset.id}", got=str(asset.id))
-    if asset.content_type not in _PHOTO_TYPES:
-        raise photos.unsupported(f"an asset of the type {asset.content_type}", field="photo_asset")
-    return asset
-
-
-async def _new_photo(context: Context, upload: UploadFile, tenant: int) -> tuple[UUID, bytes]:
-    """The asset and the hash of a photo, cleaned and in the store."""
-    settings = context.settings
-    limits = photos.Limits(settings.max_photo_bytes, settings.max_photo_pixels, settings.min_photo_side)
-    async with context.photo_turns:
-        photo = await asyncio.to_thread(photos.clean_photo, upload.file, limits)
-    blob = await context.store.put(_one_chunk(photo.data))
-    asset_id = await context.queue.files.add(
-        blob,
-        name="photo.jpg",
-        type="image",
-        content_type=photos.CONTENT_TYPE,
-        tenant=tenant,
-    )
-    return asset_id, blob.hash
-
-
-async def _one_chunk(data: bytes) -> AsyncIterator[bytes]:
-    yield data
-
-
-def _workflow(context: Context, parameters: Parameters, asset_id: UUID, hash: bytes | None = None) -> dict[str, Any]:
-    photo = AssetRef(asset_id, None if hash is None else f"blake3:{hash.hex()}")
-    return portrait_workflow(parameters, photo, context.settings.portrait)
-
-
-async def _wait_for_end(context: Context, job: NewJob, wait_s: float) -> None:
-    until = boottime() + wait_s
-    while not await context.queue.ended(job.id, tenant=job.tenant):
-        left = until - boottime()
-        if left <= 0:
-            return
-        await asyncio.sleep(min(_LOOK_S, left))
+async def _photo(context: Context, source: UploadFile | tuple[str, str], tenant: int) -> AssetRef:
+    """The asset of the photo that the server gets: a file, or what the field of `source` names by its value."""
+    if isinstance(source, UploadFile):
+        return await context.maker.clean(source.file, tenant)
+    name, given = source
+    files = Files(tenant)
+    return await context.maker.ready(await context.maker.source(given, files, name), files, "photo", name)

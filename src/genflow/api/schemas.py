@@ -198,7 +198,20 @@ STATUS = record(
     }
 )  # fmt: skip
 
+PARAMETER = record(
+    {
+        "name": TEXT,
+        "kind": one_of("text", "whole", "number", "choice", "truth", "seed", "asset", "photo"),
+        "required": FLAG, "default": {}, "low": or_null(NUMBER), "high": or_null(NUMBER), "step": or_null(WHOLE),
+        "choices": or_null(list_of(TEXT)), "description": or_null(TEXT),
+    }
+)  # fmt: skip
+
+TEMPLATE = record({"name": TEXT, "description": or_null(TEXT), "parameters": list_of(PARAMETER)})
+
 SCHEMAS: dict[str, Schema] = {
+    "Template": TEMPLATE,
+    "Templates": record({"templates": list_of(ref("Template"))}),
     "Asset": ASSET,
     "Attempt": ATTEMPT,
     "Batch": BATCH,

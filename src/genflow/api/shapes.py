@@ -6,6 +6,7 @@ of the contract's seven. The SDK raises on anything else.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -115,8 +116,8 @@ def job(view: JobView, links: Links) -> dict[str, Any]:
         "metadata": view.metadata,
         "urls": links.job(view.id),
     }
-    if view.params is not None:
-        shown["seed"] = view.params["seed"]
+    if (seed := _seed(view.params)) is not None:
+        shown["seed"] = seed
     return shown
 
 
@@ -129,6 +130,12 @@ def light(row: dict[str, Any]) -> dict[str, Any]:
         "update_time": time(row["changed_at"]),
         "metadata": row["metadata"],
     }
+
+
+def _seed(params: Mapping[str, Any] | None) -> int | None:
+    """The seed of a template's job, where it has one by that name."""
+    seed = None if params is None else params.get("seed")
+    return seed if isinstance(seed, int) else None
 
 
 def listed(row: dict[str, Any]) -> dict[str, Any]:
@@ -183,7 +190,7 @@ def story(row: dict[str, Any]) -> dict[str, Any]:
         "requeued_from": id_text(row["requeued_from"]),
         "root_id": str(row["root_id"]),
         "requeued_as": id_text(row["requeued_as"]),
-        "seed": None if params is None else params["seed"],
+        "seed": _seed(params),
         "parameters": params,
         "set_values": row["set_values"],
         "metadata": row["metadata"],

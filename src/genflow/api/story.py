@@ -11,6 +11,7 @@ from genflow.api import shapes
 from genflow.api.context import Context, tenant_of, uuid_of
 from genflow.api.errors import invalid_request, not_found
 from genflow.api.pages import cursor_of, page_limit, place_of
+from genflow.api.waiting import wait_of
 from genflow.errors import clean_text
 from genflow.jobs import State
 
@@ -40,8 +41,15 @@ def routes(context: Context) -> APIRouter:
 
     @router.get("/{job_id}")
     async def story(request: Request, job_id: str) -> JSONResponse:
-        """What was tried, where, and what ran: attempts, submits, takeovers, resubmits, seed."""
-        row = await context.queue.story(uuid_of("job", job_id), tenant=tenant_of(request))
+        """What was tried, where, and what ran: attempts, submits, takeovers, resubmits, seed.
+
+        `?wait=N` holds the answer back until the job has ended, N seconds at most.
+        """
+        wait_s, wanted = wait_of(request.query_params.get("wait")), uuid_of("job", job_id)
+        row = await context.queue.story(wanted, tenant=tenant_of(request))
+        if row is not None and wait_s and not State(row["state"]).terminal:
+            await context.ends.wait(wanted, wait_s)
+            row = await context.queue.story(wanted, tenant=tenant_of(request))
         if row is None:
             raise not_found("job", job_id)
         return JSONResponse(shapes.story(row))

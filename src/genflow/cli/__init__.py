@@ -17,6 +17,7 @@ from genflow.cli.portrait import portrait
 from genflow.cli.run import run
 from genflow.cli.servers import servers, status, workers
 from genflow.cli.simulate import simulate
+from genflow.cli.templates import templates
 
 app = typer.Typer(
     name="genflow",
@@ -36,6 +37,7 @@ app.command()(run)
 app.command()(enqueue)
 app.command()(results)
 app.add_typer(batches, name="batches")
+app.add_typer(templates, name="templates")
 app.add_typer(jobs, name="jobs")
 app.add_typer(dead, name="dead")
 app.add_typer(servers, name="servers")

@@ -16,14 +16,17 @@ import typer
 from genflow.cli.exits import Exit, Misuse
 from genflow.cli.jobs import AsJson, print_rows
 from genflow.cli.options import read_settings
-from genflow.cli.run import JobsFile, WorkflowFile
+from genflow.cli.run import JobsFile, TemplateName, WorkflowFile
 
 if TYPE_CHECKING:
     from genflow.cli.client import Client
-    from genflow.intake.jobs_file import FileJob
+    from genflow.intake.jobs_file import FileJob, Row
     from genflow.settings import Settings
 
 PAGE = 200
+Given = tuple[Path, Path | None, str | None]
+"""A jobs file, and the workflow and the template of rows that name none."""
+
 BatchId = Annotated[str, typer.Argument(metavar="ID", help="The batch's id.", show_default=False)]
 
 batches = typer.Typer(no_args_is_help=True, help="Look at batches, pause them, go on, retry what failed.")
@@ -35,6 +38,7 @@ _HEAD = ("id", "job", "status", "server", "attempts", "files", "queued_s", "job_
 def enqueue(
     file: JobsFile,
     workflow: WorkflowFile = None,
+    template: TemplateName = None,
     name: Annotated[str | None, typer.Option(help="The batch's name; none = the file's.")] = None,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Rows whose job failed become new jobs, as the file says them now.")
@@ -58,18 +62,24 @@ def enqueue(
             raise typer.BadParameter("--name and --retry-failed are for a service, and mean nothing to RabbitMQ")
         flags = {"rabbitmq": rabbitmq, "rabbitmq_queue": queue}
         settings = read_settings(**{name: value for name, value in flags.items() if value is not None})
+        if template is not None:
+            raise typer.BadParameter("--template is for a service; to RabbitMQ go jobs with their workflows")
         run_client(_publish(file, workflow, settings, as_json), as_json=as_json)
-    run_client(_enqueue(file, workflow, name or file.name, retry_failed, as_json), as_json=as_json)
+    rows = (file, workflow, template)
+    run_client(_enqueue(rows, name or file.name, retry_failed, as_json), as_json=as_json)
 
 
-async def _enqueue(file: Path, workflow: Path | None, name: str, retry_failed: bool, as_json: bool) -> Exit:
+async def _enqueue(given: Given, name: str, retry_failed: bool, as_json: bool) -> Exit:
     from genflow.cli.client import connect
+    from genflow.cli.sending import MAKING_S, found_rows, read_rows, send_files
     from genflow.cli.talk import print_json
 
-    body = "\n".join(_lines(_read(file, workflow))).encode()
+    read = read_rows(*given)
     async with connect() as client:
+        rows = await found_rows(client, given[0], read)
+        body = "\n".join(_lines(rows, await send_files(client, rows))).encode()
         query = {"name": name, "retry_failed": "true" if retry_failed else "false"}
-        batch = await client.post("/genflow/v1/batches", data=body, params=query)
+        batch = await client.post("/genflow/v1/batches", data=body, params=query, answer_s=MAKING_S)
     if as_json:
         print_json(batch)
     else:
@@ -108,18 +118,29 @@ def _read(file: Path, workflow: Path | None) -> list[FileJob]:
         raise Misuse(error.message) from None
 
 
-def _lines(jobs: list[FileJob]) -> list[str]:
+def _lines(rows: list[Row], assets: dict[str, UUID]) -> list[str]:
     """The rows with their workflows in them, at their lines, so that a refusal names the line of the file."""
-    lines = [""] * max(job.line for job in jobs)
-    for job in jobs:
-        about = {"id": str(job.id), "set": job.values, "priority": job.priority, "metadata": job.metadata}
-        lines[job.line - 1] = f'{json.dumps(about)[:-1]}, "workflow": {" ".join(job.workflow.splitlines())}}}'
+    from genflow.intake.template_rows import TemplateRow, sent
+
+    lines = [""] * max(row.line for row in rows)
+    for row in rows:
+        about = {
+            "id": None if row.id is None else str(row.id),
+            "set": sent(row, assets) if isinstance(row, TemplateRow) else row.values,
+            "priority": row.priority,
+            "metadata": row.metadata,
+        } | ({"template": row.template} if isinstance(row, TemplateRow) else {})
+        text = json.dumps(about)
+        if not isinstance(row, TemplateRow):
+            text = f'{text[:-1]}, "workflow": {" ".join(row.workflow.splitlines())}}}'
+        lines[row.line - 1] = text
     return lines
 
 
 def results(
     what: Annotated[str, typer.Argument(metavar="FILE|BATCH", help="A jobs file or a batch's id.", show_default=False)],
     workflow: WorkflowFile = None,
+    template: TemplateName = None,
     out: Annotated[Path | None, typer.Option(help="Where the CSV goes; none = stdout.")] = None,
     store: Annotated[
         Path | None, typer.Option(help="Read the data folder of a `genflow run` instead of asking a service.")
@@ -128,16 +149,16 @@ def results(
     """Write what became of each row as CSV. It may be read while the batch still runs."""
     from genflow.cli.talk import run_client
 
-    run_client(_results(what, workflow, out, store), as_json=False)
+    run_client(_results(what, workflow, template, out, store), as_json=False)
 
 
-async def _results(what: str, workflow: Path | None, out: Path | None, store: Path | None) -> Exit:
-    from genflow.queue.batches import batch_id
-
+async def _results(
+    what: str, workflow: Path | None, template: str | None, out: Path | None, store: Path | None
+) -> Exit:
     try:
         batch = UUID(what)
     except ValueError:
-        batch = batch_id([job.id for job in _read(Path(what), workflow)])
+        batch = await _batch_of((Path(what), workflow, template), store)
     rows: list[dict[str, Any]] = []
     source = _from_service(batch) if store is None else _from_store(store, batch)
     async with source as found:
@@ -151,6 +172,25 @@ async def _results(what: str, workflow: Path | None, out: Path | None, store: Pa
             _write(rows, file)
         part.replace(out)
     return Exit.OK
+
+
+async def _batch_of(given: Given, store: Path | None) -> UUID:
+    """The batch that a jobs file is. Misuse where only the service knows what its rows are called."""
+    from genflow.cli.client import connect
+    from genflow.cli.run import found_here
+    from genflow.cli.sending import found_rows, over_templates, read_rows
+    from genflow.queue.batches import batch_id
+
+    rows = read_rows(*given)
+    if over_templates(rows) and store is not None:
+        rows = found_here(read_settings(data=store), given[0], rows)
+    elif over_templates(rows):
+        async with connect() as client:
+            rows = await found_rows(client, given[0], rows)
+    ids = [row.id for row in rows if row.id is not None]
+    if len(ids) < len(rows):
+        raise Misuse("rows that name a file by its asset's id get their own ids in the service: give the batch's id")
+    return batch_id(ids)
 
 
 @asynccontextmanager

@@ -86,10 +86,16 @@ class Client:
         json: Any = None,
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
+        answer_s: float = _ANSWER_S,
     ) -> Any:
-        """The JSON of the answer to a POST of a form, of bytes or of JSON. Raises Refused or Unreachable."""
+        """The JSON of the answer to a POST of a form, of bytes or of JSON, which may take `answer_s` seconds to begin.
+
+        Raises Refused or Unreachable.
+        """
         body = data if form is None else form()
-        return await self._ask("POST", path, data=body, json=json, params=params, headers=headers)
+        return await self._ask(
+            "POST", path, data=body, json=json, params=params, headers=headers, answer_s=answer_s
+        )  # fmt: skip
 
     async def delete(self, path: str) -> Any:
         """The JSON of the answer to a DELETE. Raises Refused or Unreachable."""
@@ -109,8 +115,8 @@ class Client:
         """The time by the API's clock, in seconds since 1970; as the `Date` of its answers tells it."""
         return time.time() + (self._ahead_s or 0.0)
 
-    async def _ask(self, method: str, path: str, **request: Any) -> Any:
-        timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_S, sock_read=_ANSWER_S)
+    async def _ask(self, method: str, path: str, *, answer_s: float = _ANSWER_S, **request: Any) -> Any:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=answer_s)
         async with self._answer(method, path, timeout=timeout, **request) as response:
             try:
                 return json.loads(await response.read())

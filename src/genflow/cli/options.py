@@ -18,14 +18,17 @@ from genflow.settings import Settings
 STORE = ("store", "store_endpoint", "store_region", "store_path_style")
 SHARED = ("database_url", "data", *STORE, "log_level", "log_json", "failpoints", "lease", "retention_s")
 API = (
-    "host", "port", "insecure", "public_url", "max_batch_bytes", "max_photo_bytes", "max_photo_pixels",
-    "min_photo_side", "max_asset_bytes", "url_ttl_s", "redirect", "redirect_s", "max_streams", "stream_heartbeat_s",
-    "idempotency",
+    "host", "port", "insecure", "public_url", "max_batch_bytes", "max_asset_bytes", "url_ttl_s", "redirect",
+    "redirect_s", "max_streams", "stream_heartbeat_s", "idempotency",
 )  # fmt: skip
 # What a job is accepted under, whatever way it comes.
 JOBS = (
     "queue_limit", "max_workflow_bytes", "attempts", "base_delay_ms", "max_delay_ms", "jitter", "timeout_s",
     "silence_s", "oom", "max_takeovers", "max_resubmits", "scrub", "validation",
+)  # fmt: skip
+# What becomes of a template's parameters.
+MAKING = (
+    "templates", "fetch_allow", "max_fetch_bytes", "max_photo_bytes", "max_photo_pixels", "min_photo_side",
 )  # fmt: skip
 RABBIT = ("rabbitmq", "rabbitmq_queue", "ack", "prefetch")
 WORKER = (

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from genflow.cli.exits import Exit
-from genflow.cli.options import API, JOBS, RABBIT, SHARED, WORKER, with_settings
+from genflow.cli.options import API, JOBS, MAKING, RABBIT, SHARED, WORKER, with_settings
 from genflow.errors import GenflowError
 from genflow.settings import ServerSettings, Settings
 
@@ -41,7 +41,7 @@ def _end_at_once() -> None:
     os._exit(1)
 
 
-@with_settings((*SHARED, *API, *JOBS))
+@with_settings((*SHARED, *API, *MAKING, *JOBS))
 def api(settings: Settings, *, as_json: AsJson = False) -> None:
     """Serve the HTTP API. Any number of these share one Postgres and one data folder."""
     run(_api(settings, as_json))
@@ -99,7 +99,7 @@ async def _intake(settings: Settings, as_json: bool) -> None:
         await stopped.wait()
 
 
-@with_settings((*SHARED, *API, *JOBS, *WORKER, *RABBIT))
+@with_settings((*SHARED, *API, *MAKING, *JOBS, *WORKER, *RABBIT))
 def up(
     settings: Settings,
     *,

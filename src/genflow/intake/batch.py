@@ -69,7 +69,8 @@ def _rows(
         new = NewJob(
             id=job.id,
             workflow=job.workflow,
-            body_hash=body_hash(graph, job.metadata),
+            body_hash=body_hash(graph if job.body is None else job.body, job.metadata),
+            params=job.params,
             policy=policy,
             assets=tuple(ref.id for ref in needed),
             metadata=job.metadata,

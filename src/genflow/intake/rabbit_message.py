@@ -45,7 +45,7 @@ def read_message(body: bytes, message_id: str | None, *, max_workflow_bytes: int
         shown = clean_text(str(given), 80)
         raise _invalid(f"its id is {shown!r}, but the message's own id {clean_text(message_id, 80)!r}")
     try:
-        job = job_of(value, {name: text for name, (_, text) in fields.items()}, line=0, load=_no_file, common=None)
+        job = job_of(value, {name: text for name, (_, text) in fields.items()}, load=_no_file)
     except GenflowError as error:
         raise _invalid(error.message) if error.code == "jobs_file_invalid" else error from None
     check_size(job.workflow, max_workflow_bytes)

@@ -207,10 +207,9 @@ class Queue:
         waits = State(row["state"]) in (State.QUEUED, State.WAITING) and row["server"] is None and row["needs"]
         return row | {"waits_because": await self._classes.why_none(row["needs"]) if waits else None}
 
-    async def ended(self, job_id: UUID, *, tenant: int = 1) -> bool:
-        """Whether the job is in a terminal state (or unknown)."""
-        rows = await self._writer.write("job_status", {"job": job_id, "tenant": tenant})
-        return not rows or State(rows[0]["state"]).terminal
+    async def live(self, jobs: Sequence[UUID]) -> set[UUID]:
+        """Those of the jobs that have not ended, whoever owns them; what is gone has."""
+        return {row["id"] for row in await self._writer.write("live_of", {"jobs": list(jobs)})}
 
     async def page(
         self,

@@ -10,7 +10,7 @@ import json
 import math
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -147,7 +147,21 @@ class Choice:
         return value
 
 
-Rule = Whole | Number | Text | Choice
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """True or false."""
+
+    def read(self, field: str, value: Any, *, form: bool) -> bool:
+        """The truth value; a form's text is read as one."""
+        if form and isinstance(value, str):
+            value = {"true": True, "false": False}.get(value.strip().lower(), value)
+        if not isinstance(value, bool):
+            raise invalid_parameter(field, "not_a_truth_value", "must be true or false",
+                                    limit=[True, False], got=shown(value))  # fmt: skip
+        return value
+
+
+Rule = Whole | Number | Text | Choice | Truth
 
 RULES: dict[str, Rule] = {
     "prompt": Text(1, PROMPT_LIMIT),
@@ -165,7 +179,8 @@ RULES: dict[str, Rule] = {
 }
 
 
-def _random_seed() -> int:
+def random_seed() -> int:
+    """A seed from the whole range."""
     return secrets.randbelow(SEED_LIMIT + 1)
 
 
@@ -192,21 +207,8 @@ class Parameters:
         return asdict(self)
 
 
-def read_parameters(
-    fields: Mapping[str, Any],
-    loras: Mapping[str, str],
-    *,
-    form: bool = False,
-    others: tuple[str, ...] = (),
-    draw_seed: Callable[[], int] = _random_seed,
-) -> Parameters:
-    """The parameters from a request's fields.
-
-    `form`: the values are a form's texts, so numbers are read from text and an empty field counts as absent.
-    `loras`: the style LoRAs that may be named. `others`: fields that the caller reads itself.
-    Raises GenflowError `invalid_parameter`, whose details hold field, reason, limit and what came.
-    """
-    known = (*RULES, "lora", *others)
+def refuse_unknown(fields: Iterable[str], known: Sequence[str]) -> None:
+    """GenflowError `invalid_parameter` for the first field that is none of the known ones."""
     for field in fields:
         if field not in known:
             near = difflib.get_close_matches(field, known, 1)
@@ -214,6 +216,23 @@ def read_parameters(
             raise invalid_parameter(
                 clean_text(field, 80), "unknown_field", f"there is no such field{hint}", limit=sorted(known)
             )
+
+
+def read_parameters(
+    fields: Mapping[str, Any],
+    loras: Mapping[str, str],
+    *,
+    form: bool = False,
+    others: tuple[str, ...] = (),
+    draw_seed: Callable[[], int] = random_seed,
+) -> Parameters:
+    """The parameters from a request's fields.
+
+    `form`: the values are a form's texts, so numbers are read from text and an empty field counts as absent.
+    `loras`: the style LoRAs that may be named. `others`: fields that the caller reads itself.
+    Raises GenflowError `invalid_parameter`, whose details hold field, reason, limit and what came.
+    """
+    refuse_unknown(fields, (*RULES, "lora", *others))
     absent: tuple[Any, ...] = (None, "") if form else (None,)
     values: dict[str, Any] = {
         field: rule.read(field, fields[field], form=form)

@@ -6,13 +6,58 @@ queued; the unified FaceID loader would find out in the middle of the run (docs/
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from genflow.settings import PortraitSettings
-from genflow.templates.parameters import Parameters
+from genflow.templates.parameters import RULES, Choice, Parameters, invalid_parameter, random_seed, read_parameters
+from genflow.templates.template import Parameter, kind_of
 from genflow.workflow import AssetRef
 
 Link = list[str | int]
+
+PHOTO = "photo"
+"""The one parameter that is a file."""
+
+
+class PortraitTemplate:
+    """The FaceID portrait as a template like any other."""
+
+    name = "portrait"
+    description = "A portrait of the face in a photo, as a prompt says."
+
+    def __init__(self, settings: PortraitSettings) -> None:
+        self._settings = settings
+        default = {field.name: field.default for field in fields(Parameters)}
+        rules = dict(RULES) | {"lora": Choice(tuple(sorted(settings.loras)))}
+        self.parameters = (
+            Parameter(PHOTO, "photo", None, required=True),
+            *(
+                Parameter(name, "seed", rule)
+                if name == "seed"
+                else Parameter(name, kind_of(rule), rule, required=True)
+                if name == "prompt"
+                else Parameter(name, kind_of(rule), rule, default=default[name])
+                for name, rule in rules.items()
+            ),
+        )
+
+    def read(
+        self, given: Mapping[str, Any], *, form: bool = False, draw_seed: Callable[[], int] = random_seed
+    ) -> dict[str, Any]:
+        """See `Template.read`."""
+        loras = self._settings.loras
+        values = read_parameters(given, loras, form=form, others=(PHOTO,), draw_seed=draw_seed).as_json()
+        if given.get(PHOTO) in (None, ""):
+            raise invalid_parameter(PHOTO, "missing", "is required: the face")
+        return {PHOTO: given[PHOTO], **values}
+
+    def workflow(self, values: Mapping[str, Any], files: Mapping[str, AssetRef]) -> str:
+        """See `Template.workflow`."""
+        parameters = Parameters(**{name: value for name, value in values.items() if name != PHOTO})
+        return json.dumps(portrait_workflow(parameters, files[PHOTO], self._settings))
 
 
 def portrait_workflow(parameters: Parameters, photo: AssetRef, settings: PortraitSettings) -> dict[str, Any]:
