@@ -107,7 +107,7 @@ async def test_from_another_api_process_while_its_worker_is_killed_and_replaced(
     [[text]] = await genflow.sql("select workflow from genflow.job_specs where job_id = %s", job)
     assert {progress["nodes_total"] for progress in watched.all("progress")} == {len(json.loads(text))}
     async with stream(genflow, job) as late:
-        assert [name for name, _ in await late.ended()] == ["output", "status"]
+        assert await late.ended() == [("status", {"status": "succeeded", "queue_position": None})]
 
 
 async def test_previews_places_heartbeats_cancel_and_a_bound(genflow: Service) -> None:

@@ -85,9 +85,11 @@ class Teller:
         if view is None:
             return []
         status = {"status": view.status.value, "queue_position": view.queue_position}
+        if view.state.terminal and self._status is None:
+            return [("status", status)]  # it comes when all is over: the outputs are in the job
         outputs = self._new_outputs(view)
         if view.state.terminal:
-            # A client reads no further than the status that ends the job; so also one that comes when all is over.
+            # A client reads no further than the status that ends the job.
             return [*outputs, ("status", status)]
         return [*self._new_status(status), *outputs, *self._new_progress(view), *self._new_preview(watcher)]
 
