@@ -37,7 +37,7 @@ FAILPOINTS: dict[str, str] = {
     "end.after_commit": "that is recorded: a retry, or a dead letter",
     "release.before": "before a job is given back",
     "cancel.before_stop": "a cancel was seen, the prompt not yet stopped",
-    "enqueue.before_commit": "the API wrote the job, its transaction still open",
+    "enqueue.before_commit": "the API is about to commit the job",
     "rabbit.after_record": "a message's job is committed, the message not yet acknowledged",
     "rabbit.after_dead_confirm": "RabbitMQ has the dead letter, which is not yet marked as told",
     "rabbit.before_ack": "a message is done with, and not yet acknowledged",

@@ -88,6 +88,7 @@ def _plain_url(url: str, instead: str) -> str:
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
 _UNITS = {"": 1, "b": 1, "mb": 1024**2, "mib": 1024**2, "gb": 1024**3, "gib": 1024**3}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+_ORIGIN = re.compile(r"https?://[A-Za-z0-9.\-]+(:[0-9]{1,5})?|https?://\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _OWN_HEADER = re.compile(
     r"host|connection|upgrade|content-(length|type)|transfer-encoding|accept-encoding|expect|sec-.*", re.IGNORECASE
@@ -201,6 +202,11 @@ class Settings(BaseSettings):
     port: int = Field(8190, ge=0, le=65_535, description="Port of the API; 0 = a free one.")
     insecure: bool = Field(False, description="Allow an address other than loopback without keys.")
     public_url: str | None = Field(None, description="The API's address as clients see it, for links in answers.")
+    cors_origins: str = Field(
+        "",
+        description="Origins of other sites' web pages that may use the API, such as `https://app.example.com`;"
+        " several separated by commas.",
+    )
     max_streams: int = Field(500, ge=1, description="Event streams of one API process; past it 429 `too_many_streams`.")
     stream_heartbeat_s: float = Field(
         10.0, gt=0, le=15, description="Seconds of silence after which an event stream says that it is still there."
@@ -373,6 +379,19 @@ class Settings(BaseSettings):
     @classmethod
     def _endpoint(cls, url: str | None) -> str | None:
         return url if url is None else _plain_url(url, "credentials belong into the environment")
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _whole_origins(cls, given: str) -> str:
+        for origin in filter(None, map(str.strip, given.split(","))):
+            if not _ORIGIN.fullmatch(origin):
+                raise ValueError(f"an origin looks like https://app.example.com, without a path, not {origin[:100]!r}")
+        return given
+
+    @property
+    def allowed_origins(self) -> frozenset[str]:
+        """The origins of `cors_origins`, each by itself."""
+        return frozenset(filter(None, map(str.strip, self.cors_origins.split(","))))
 
     @field_validator("rabbitmq")
     @classmethod

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from urllib.parse import urlsplit
 
 from fastapi import Depends, FastAPI, Request
+from fastapi.middleware.cors import CORSMiddleware
 
 from genflow import __version__
 from genflow.api import (
@@ -24,7 +25,7 @@ from genflow.api import (
 )  # fmt: skip
 from genflow.api.context import Context
 from genflow.api.document import describe
-from genflow.api.errors import handle_errors
+from genflow.api.errors import REQUEST_ID_HEADER, handle_errors
 from genflow.api.hub import Hub
 from genflow.api.links import Mounted
 from genflow.api.making import Maker
@@ -58,7 +59,7 @@ def create_app(queue: Queue, store: Store, settings: Settings, pool: Pool, *, li
         title="genflow",
         version=__version__,
         description="The durable production service in front of ComfyUI.",
-        dependencies=[Depends(_refuse_foreign_pages(settings.public_url))],
+        dependencies=[Depends(_refuse_foreign_pages(settings.public_url, settings.allowed_origins))],
     )
     app.state.hub = context.hub
     app.state.signer = context.signer
@@ -69,13 +70,23 @@ def create_app(queue: Queue, store: Store, settings: Settings, pool: Pool, *, li
     prefix = urlsplit(settings.public_url or "").path.rstrip("/")
     describe(app, prefix)
     app.add_middleware(Mounted, prefix=prefix)
+    if settings.allowed_origins:
+        # The outermost, so that a page can read refusals too.
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=sorted(settings.allowed_origins),
+            allow_methods=["GET", "HEAD", "POST", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "Prefer", "Range"],
+            expose_headers=["Content-Range", "Idempotency-Replayed", "Location", "Retry-After", REQUEST_ID_HEADER],
+        )
     return app
 
 
-def _refuse_foreign_pages(public_url: str | None) -> Callable[[Request], Awaitable[None]]:
+def _refuse_foreign_pages(public_url: str | None, allowed: Collection[str]) -> Callable[[Request], Awaitable[None]]:
     """A web page from elsewhere must not act through a visitor's browser on an API that listens on loopback.
 
-    Browsers say where a request comes from; other clients send neither header. ComfyUI has the same rule.
+    Those of the `allowed` origins may. Browsers say where a request comes from; other clients send neither header.
+    ComfyUI has the same rule.
     """
     ours = urlsplit(public_url).netloc if public_url else None
 
@@ -83,6 +94,8 @@ def _refuse_foreign_pages(public_url: str | None) -> Callable[[Request], Awaitab
         if request.method in _ONLY_LOOKS:
             return
         origin = request.headers.get("origin")
+        if origin in allowed:
+            return
         hosts = {ours, request.headers.get("host"), request.headers.get("x-forwarded-host")}
         foreign = origin is not None and origin.partition("://")[2] not in hosts
         if foreign or request.headers.get("sec-fetch-site") == "cross-site":

@@ -107,13 +107,13 @@ async def accepted(context: Context, request: Request, job: NewJob) -> JSONRespo
     Raises what `Queue.enqueue` raises.
     """
     try:
-        await context.queue.enqueue(job)
+        view = await context.queue.enqueue(job)
     except KeyInUse:
         again = await replayed(context, request, job.idempotency_key, job.body_hash)
         if again is None:
             raise
         return again
-    return created(context, request, await view_of(context, request, job.id))
+    return created(context, request, view)
 
 
 async def replayed(context: Context, request: Request, key: str | None, body_hash: bytes) -> JSONResponse | None:

@@ -47,6 +47,11 @@ async def check_runnable(
     """
     try:
         await _check(graph, nodes, lenient)
+        return
+    except GenflowError:
+        nodes = await queue.known_nodes(now=True)
+    try:
+        await _check(graph, nodes, lenient)
     except GenflowError as error:
         if not may_pass_soon(error):
             raise

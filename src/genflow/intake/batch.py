@@ -33,7 +33,7 @@ async def enqueue_file(
 
     Raises BadJobsFile naming the rows that can't run, and what `Batches.create` raises.
     """
-    nodes = await queue.known_nodes()
+    nodes = await queue.known_nodes(now=True)
     rows, refs, refused = await asyncio.to_thread(_rows, jobs, policy, nodes, lenient, max_workflow_bytes)
     if any(may_pass_soon(error) for _, error in refused):
         nodes = await queue.known_nodes(anew=True)

@@ -37,9 +37,10 @@ class Classes:
         self._anew = asyncio.Lock()
         self._ids: dict[bytes, int] = {}
 
-    async def nodes(self) -> FleetNodes | None:
-        """What the fleet's servers have, as last seen; None when nothing is known yet."""
-        await self._look()
+    async def nodes(self, *, now: bool = False) -> FleetNodes | None:
+        """What the fleet's servers have, as seen within `KNOWN_S` seconds, or `now`; None when nothing is known yet."""
+        if now or boottime() - self._known_at > KNOWN_S or not self._known.bodies:
+            await self._look()
         known = self._known
         if self._nodes is None or self._nodes[0] != frozenset(known.bodies):
             nodes = FleetNodes(tuple(known.bodies.values()), tuple(known.capabilities.values()))

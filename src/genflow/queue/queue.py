@@ -29,6 +29,7 @@ from genflow.queue.records import (
     NewJob,
     input_names,
     inputs_of,
+    new_view,
     view_of,
 )
 from genflow.queue.servers import Servers
@@ -67,6 +68,7 @@ class Queue:
         self._writer = DirectWriter(pool, patience_s=patience_s)
         self._limit = queue_limit
         self._retention_s = retention_s
+        self._hints: dict[str, asyncio.Task[None]] = {}
         self._classes = Classes(self._writer)
         self.servers = Servers(self._writer)
         self.watches = Watches(self._writer)
@@ -88,8 +90,8 @@ class Queue:
             patience_s=patience_s,
         )
 
-    async def enqueue(self, job: NewJob) -> None:
-        """Commit a job. Raises KeyInUse or QueueFull; after either, nothing is left behind.
+    async def enqueue(self, job: NewJob) -> JobView:
+        """Commit a job, and show it. Raises KeyInUse or QueueFull; after either, nothing is left behind.
 
         A commit whose outcome a lost connection hides is read back by the job's id.
         """
@@ -114,22 +116,26 @@ class Queue:
         try:
             outcome = await self._insert(params)
         except OUTAGE:
-            if await self._writer.write("job_status", {"job": job.id, "tenant": job.tenant}):
-                return
+            if view := await self.view(job.id, tenant=job.tenant):
+                return view
             try:
                 outcome = await self._insert(params)
-            except pg.UniqueViolation:
-                return  # the first commit arrived after all
+            except pg.UniqueViolation:  # the first commit arrived after all
+                if view := await self.view(job.id, tenant=job.tenant):
+                    return view
+                raise
         failpoints.hit("enqueue.after_commit")
         if outcome["accepted"]:
-            await self._hint("queued")
-            return
+            self._hint_soon("queued")
+            return new_view(job, outcome)
         if outcome["live"] >= self._limit:
             raise await self._full(outcome["live"])
         owner = await self._key_owner(job.idempotency_key, job.tenant)
         owner_id = None if owner is None else owner["job_id"]
-        if owner_id != job.id:
+        view = await self.view(job.id, tenant=job.tenant) if owner_id == job.id else None
+        if view is None:
             raise KeyInUse(job_id=owner_id)
+        return view
 
     async def made_by(self, key: str, body_hash: bytes, *, tenant: int = 1) -> UUID | None:
         """The job that a request with this very key and body made within the last day, or the newest requeued of it."""
@@ -165,10 +171,10 @@ class Queue:
 
     async def _insert(self, params: Mapping[str, Any]) -> Row:
         try:
-            async with self._pool.connection(timeout=5.0) as connection, connection.transaction():
+            async with self._pool.connection(timeout=5.0) as connection:
+                failpoints.hit("enqueue.before_commit")
                 cursor = await connection.execute(statement("enqueue"), params)
                 row = await cursor.fetchone()
-                failpoints.hit("enqueue.before_commit")
         except pg.ForeignKeyViolation:
             raise GenflowError(
                 "missing_asset", "an input of this job was deleted while it was submitted; send it again"
@@ -180,6 +186,12 @@ class Queue:
     async def _full(self, live: int) -> QueueFull:
         rate = await self._writer.write("drain_rate", {})
         return QueueFull(live, self._limit, retry_after_s(live - self._limit + 1, rate[0]["ended"]))
+
+    def _hint_soon(self, payload: str) -> None:
+        """The same, without waiting for it; one that is on its way already is enough."""
+        if payload not in self._hints:
+            self._hints[payload] = task = asyncio.create_task(self._hint(payload))
+            task.add_done_callback(lambda _: self._hints.pop(payload, None))
 
     async def _hint(self, payload: str) -> None:
         """Tell whoever listens. Outside the job's transaction and never waited for: the poll is the truth."""
@@ -262,14 +274,14 @@ class Queue:
         rows = await self._writer.write("assets_by_id", {"assets": list(ids), "tenant": tenant})
         return {row["id"]: _asset_of(row) for row in rows}
 
-    async def known_nodes(self, *, anew: bool = False) -> FleetNodes | None:
-        """What the fleet's servers have, as last seen; None when nothing is known yet.
+    async def known_nodes(self, *, now: bool = False, anew: bool = False) -> FleetNodes | None:
+        """What the fleet's servers have, as seen a moment ago, or `now`; None when nothing is known yet.
 
         `anew`: they are asked first, for a few seconds at most and not twice within a moment.
         """
         if anew:
             await self._classes.ask_anew(self._hint)
-        return await self._classes.nodes()
+        return await self._classes.nodes(now=now or anew)
 
 
 def _resolved(job_id: UUID, row: Row) -> dict[str, Any]:

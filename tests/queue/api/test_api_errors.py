@@ -99,6 +99,35 @@ async def test_a_page_from_elsewhere_can_not_act_through_a_browser(
         assert (await client.post(JOBS, json={"workflow": GRAPH}, headers=own)).status == 201
 
 
+async def test_a_page_of_a_listed_origin_may_act_and_read_what_it_needs(
+    bench: Bench, store: LocalStore, settings: Settings
+) -> None:
+    app, other = "https://app.example.com", "https://evil.example"
+    listed = Settings.model_validate(settings.model_dump() | {"cors_origins": f"{app}, http://localhost:3000"})
+    async with serving(bench.queue, store, listed, bench.pool) as client:
+        asked = {
+            "Origin": app,
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "authorization",
+        }
+        async with client.session.options(f"{client.url}{JOBS}", headers=asked) as preflight:
+            assert (preflight.status, preflight.headers["Access-Control-Allow-Origin"]) == (200, app)
+        page = {"Origin": app, "Sec-Fetch-Site": "cross-site"}
+        made = await client.post(JOBS, json={"workflow": GRAPH}, headers=page)
+        assert (made.status, made.headers["Access-Control-Allow-Origin"]) == (201, app)
+        assert {"Location", "Retry-After", "X-Comfy-Request-Id"} <= {
+            name.strip() for name in made.headers["Access-Control-Expose-Headers"].split(",")
+        }
+        refused = await client.post(JOBS, json={}, headers=page)
+        assert (refused.status, refused.headers["Access-Control-Allow-Origin"]) == (422, app), "refusals are read too"
+        foreign = await client.post(JOBS, json={"workflow": GRAPH}, headers={"Origin": other})
+        assert (foreign.status, foreign.code) == (403, "forbidden_origin")
+        assert "Access-Control-Allow-Origin" not in foreign.headers
+    for wrong in ("*", "app.example.com", "https://app.example.com/path", "https://a.example,nope"):
+        with pytest.raises(ValueError, match="an origin looks like"):
+            Settings.model_validate({"cors_origins": wrong})
+
+
 async def test_a_short_outage_of_the_database_is_waited_out(database: str, store: LocalStore) -> None:
     async with relayed(database) as (conninfo, relay), await open_pool(conninfo, 1, 4) as pool:
         queue = Queue(pool, queue_limit=10, retention_s=60.0)
@@ -125,7 +154,7 @@ async def test_a_commit_whose_answer_was_lost_makes_one_job(database: str, store
         queue = Queue(pool, queue_limit=10, retention_s=60.0)
         async with serving(queue, store, Settings(), pool) as api:
             for headers in ({}, {"Idempotency-Key": "k"}):
-                relay.lose_the_answer_to(b"commit")
+                relay.lose_the_answer_to(b"new_job")
                 answer = await api.post(JOBS, json={"workflow": GRAPH}, headers=headers)
                 assert relay.lost.is_set()
                 assert answer.status == 201

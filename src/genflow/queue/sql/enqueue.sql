@@ -1,6 +1,7 @@
--- Accept a job: key, job, spec and references to its inputs, all or nothing.
+-- Accept a job: key, job, spec and references to its inputs, all or nothing; answers it as its client will see it.
 -- Admits nothing past queue_limit (overshoot: at most the submissions in flight) and nothing under a key in use.
--- Locks: the key's row (a concurrent submit with the same key waits here). Index: jobs_live, job_keys_pkey.
+-- Locks: the key's row (a concurrent submit with the same key waits here).
+-- Index: jobs_live, job_keys_pkey; for its place jobs_claim.
 with depth as (
     select count(*) as live
     from (select 1 from genflow.jobs where state < 10 limit %(queue_limit)s) as counted
@@ -22,7 +23,7 @@ with depth as (
     select %(job)s, %(tenant)s, 2, %(priority)s, %(class)s, genflow.clock() + %(start_by_s)s * interval '1 s',
            genflow.clock(), genflow.clock() + %(retention_s)s * interval '1 s'
     from admitted
-    returning id
+    returning id, created_at, expires_at
 ), new_spec as (
     insert into genflow.job_specs (job_id, workflow, body_hash, params, metadata, extra_data, policy)
     select id, %(workflow)s, %(body_hash)s, %(params)s, %(metadata)s, %(extra_data)s, %(policy)s
@@ -33,5 +34,14 @@ with depth as (
     from new_job, unnest(%(assets)s::uuid[]) as asset
     on conflict do nothing
 )
-select live, (select count(*) from new_job) as accepted
+select depth.live, new_job.id is not null as accepted, new_job.created_at, new_job.expires_at,
+       case when new_job.id is not null then (
+           select 1 + count(*)
+           from (select 1
+                 from genflow.jobs as ahead
+                 where ahead.state = 2 and ahead.server_id is null and ahead.class_id = %(class)s
+                   and ahead.priority <= %(priority)s
+                 limit 1000) as counted
+       ) end as queue_position
 from depth
+left join new_job on true
