@@ -15,9 +15,10 @@ import uvloop
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
+from genflow.accounts import Accounts
 from genflow.api import create_app
 from genflow.postgres.pool import Pool, open_pool
-from genflow.queue import Queue
+from genflow.queue import DirectWriter, Queue
 from genflow.settings import Settings
 from genflow.storage.local import LocalStore
 
@@ -50,7 +51,9 @@ async def serve(conninfo: str, folder: Path) -> None:
             await connection.execute("create table if not exists bench_rows (id uuid primary key, body text not null)")
         settings = Settings.model_validate({"queue_limit": QUEUE_LIMIT})
         queue = Queue(pool, queue_limit=settings.queue_limit, retention_s=settings.retention_s)
-        app = create_app(queue, LocalStore(folder), settings, pool, link_secret=b"bench")
+        app = create_app(
+            queue, LocalStore(folder), settings, pool, link_secret=b"bench", accounts=Accounts(DirectWriter(pool))
+        )
         add_floor(app, pool)
         listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))

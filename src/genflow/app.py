@@ -14,6 +14,7 @@ from uuid import UUID, uuid4
 import structlog
 
 from genflow import __version__, failpoints
+from genflow.accounts import Accounts
 from genflow.comfy import open_session
 from genflow.errors import GenflowError
 from genflow.fleet import Fleet
@@ -43,6 +44,8 @@ ACCEPTED_PREFETCH = 1_000
 API_CONNECTIONS = 8
 INTAKE_CONNECTIONS = 4
 WORKER_CONNECTIONS = 8
+ACCOUNTS_PATIENCE_S = 10.0
+"""Seconds that a request waits to have its key looked up while the database is away."""
 GOODBYE_S = 5.0
 """Seconds that an ending worker tries to take itself off the list, which goes by when it was last seen anyway."""
 
@@ -53,9 +56,11 @@ def prepare(settings: Settings) -> None:
     failpoints.arm(settings.failpoints)
 
 
-def check_address(settings: Settings) -> None:
+async def check_address(settings: Settings, accounts: Accounts) -> None:
     """Refuse to serve the world without keys. GenflowError `address_refused`."""
-    if settings.insecure or settings.host == "localhost":
+    if settings.insecure or settings.host == "localhost" or settings.auth == "keys":
+        return
+    if settings.auth == "auto" and await accounts.any():
         return
     try:
         loopback = ipaddress.ip_address(settings.host).is_loopback
@@ -65,7 +70,8 @@ def check_address(settings: Settings) -> None:
         raise GenflowError(
             "address_refused",
             f"{settings.host} is not a loopback address and there are no keys: anybody who reaches it could use your"
-            " GPUs. Listen on 127.0.0.1 behind a proxy that signs people in, or say --insecure.",
+            " GPUs. Make a key (genflow keys create NAME), listen on 127.0.0.1 behind a proxy that signs people in,"
+            " or say --insecure.",
             details={"field": "host", "got": settings.host},
         )
 
@@ -110,9 +116,10 @@ async def run_api(settings: Settings, conninfo: str) -> AsyncIterator[str]:
         def capture_signals(self) -> Iterator[None]:
             yield
 
-    check_address(settings)
     async with AsyncExitStack() as stack:
         pool = await stack.enter_async_context(await open_pool(conninfo, 2, API_CONNECTIONS))
+        accounts = Accounts(DirectWriter(pool, patience_s=ACCOUNTS_PATIENCE_S))
+        await check_address(settings, accounts)
         queue = Queue(pool, queue_limit=settings.queue_limit, retention_s=settings.retention_s)
         upkeep = ApiUpkeep(
             Sweeps(DirectWriter(pool), lease_s=settings.lease), collect_window_s=settings.collect_window_s
@@ -120,7 +127,8 @@ async def run_api(settings: Settings, conninfo: str) -> AsyncIterator[str]:
         listener = _listen(settings.host, settings.port)
         stack.callback(listener.close)
         store = await claim_store(settings, pool)
-        app = create_app(queue, store, settings, pool, link_secret=await queue.files.secret(LINKS))
+        secret = await queue.files.secret(LINKS)
+        app = create_app(queue, store, settings, pool, link_secret=secret, accounts=accounts)
         server = _QuietServer(
             uvicorn.Config(
                 app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=10,

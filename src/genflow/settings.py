@@ -201,6 +201,10 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", description="Address that the API listens on.")
     port: int = Field(8190, ge=0, le=65_535, description="Port of the API; 0 = a free one.")
     insecure: bool = Field(False, description="Allow an address other than loopback without keys.")
+    auth: Literal["auto", "keys", "open"] = Field(
+        "auto",
+        description="Who may ask: `keys` = who sends a key; `open` = anybody; `auto` = anybody until a key is made.",
+    )
     public_url: str | None = Field(None, description="The API's address as clients see it, for links in answers.")
     cors_origins: str = Field(
         "",

@@ -9,6 +9,7 @@ from fastapi import Depends, FastAPI, Request
 from fastapi.middleware.cors import CORSMiddleware
 
 from genflow import __version__
+from genflow.accounts import Accounts
 from genflow.api import (
     assets,
     batches,
@@ -26,6 +27,7 @@ from genflow.api import (
 from genflow.api.context import Context
 from genflow.api.document import describe
 from genflow.api.errors import REQUEST_ID_HEADER, handle_errors
+from genflow.api.gate import gate
 from genflow.api.hub import Hub
 from genflow.api.links import Mounted
 from genflow.api.making import Maker
@@ -40,7 +42,9 @@ from genflow.storage.store import Store
 _ONLY_LOOKS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-def create_app(queue: Queue, store: Store, settings: Settings, pool: Pool, *, link_secret: bytes) -> FastAPI:
+def create_app(
+    queue: Queue, store: Store, settings: Settings, pool: Pool, *, link_secret: bytes, accounts: Accounts
+) -> FastAPI:
     """The API of one process. `pool` is what `/readyz` looks through; the caller opens and closes all of them.
 
     `link_secret` signs the links to pictures: the installation's, so that each of its processes knows them.
@@ -59,7 +63,10 @@ def create_app(queue: Queue, store: Store, settings: Settings, pool: Pool, *, li
         title="genflow",
         version=__version__,
         description="The durable production service in front of ComfyUI.",
-        dependencies=[Depends(_refuse_foreign_pages(settings.public_url, settings.allowed_origins))],
+        dependencies=[
+            Depends(_refuse_foreign_pages(settings.public_url, settings.allowed_origins)),
+            Depends(gate(accounts, settings.auth)),
+        ],
     )
     app.state.hub = context.hub
     app.state.signer = context.signer

@@ -35,8 +35,8 @@ def routes(context: Context) -> APIRouter:
     router = APIRouter(prefix="/genflow/v1/batches", tags=["batches"])
     batches = context.queue.batches
 
-    async def shown(batch: UUID) -> JSONResponse:
-        row = await batches.counts(batch)
+    async def shown(request: Request, batch: UUID) -> JSONResponse:
+        row = await batches.counts(batch, tenant=tenant_of(request))
         if row is None:
             raise not_found("batch", str(batch))
         return JSONResponse(_batch(row))
@@ -58,8 +58,9 @@ def routes(context: Context) -> APIRouter:
             max_workflow_bytes=context.settings.max_workflow_bytes,
             lenient=context.settings.lenient,
             retry_failed=flag_of("retry_failed", query.get("retry_failed")),
+            tenant=tenant_of(request),
         )
-        made = await shown(batch)
+        made = await shown(request, batch)
         made.status_code = 201
         return made
 
@@ -69,7 +70,11 @@ def routes(context: Context) -> APIRouter:
         query = request.query_params
         limit = page_limit(query.get("limit"))
         place = place_of(_LIST, query.get("cursor"), _INSTANT)
-        rows = await batches.page(limit=limit + 1, before=None if place is None else moment_of_place(place[0]))
+        rows = await batches.page(
+            limit=limit + 1,
+            before=None if place is None else moment_of_place(place[0]),
+            tenant=tenant_of(request),
+        )
         more = cursor_of(_LIST, moment_text(rows[limit - 1]["created_at"])) if len(rows) > limit else None
         listed = [
             {
@@ -81,33 +86,34 @@ def routes(context: Context) -> APIRouter:
         return JSONResponse({"batches": listed, "next_cursor": more})
 
     @router.get("/{batch_id}")
-    async def look(batch_id: str) -> JSONResponse:
+    async def look(request: Request, batch_id: str) -> JSONResponse:
         """The batch with its rows counted, its rate, and the seconds that it still needs at that rate."""
-        return await shown(uuid_of("batch", batch_id))
+        return await shown(request, uuid_of("batch", batch_id))
 
     @router.get("/{batch_id}/rows")
     async def rows(request: Request, batch_id: str) -> JSONResponse:
         """Its rows in the file's order as they stand now; `next_cursor` leads on and is null at the end."""
         query = request.query_params
         batch, limit = uuid_of("batch", batch_id), page_limit(query.get("limit"))
-        if not await batches.exists(batch):
+        if not await batches.exists(batch, tenant=tenant_of(request)):
             raise not_found("batch", batch_id)
         place = place_of(_ROWS, query.get("cursor"), _LINE)
-        found = await batches.rows(batch, after=0 if place is None else int(place[0]), limit=limit)
+        after = 0 if place is None else int(place[0])
+        found = await batches.rows(batch, after=after, limit=limit, tenant=tenant_of(request))
         more = cursor_of(_ROWS, found[-1]["row_no"]) if len(found) == limit else None
         return JSONResponse({"rows": [row_shape(row) for row in found], "next_cursor": more})
 
     @router.post("/{batch_id}/pause")
-    async def pause(batch_id: str) -> JSONResponse:
+    async def pause(request: Request, batch_id: str) -> JSONResponse:
         """Nothing more of it is begun; what runs goes on. Idempotent."""
-        await batches.pause(uuid_of("batch", batch_id))
-        return await shown(UUID(batch_id))
+        await batches.pause(uuid_of("batch", batch_id), tenant=tenant_of(request))
+        return await shown(request, UUID(batch_id))
 
     @router.post("/{batch_id}/resume")
-    async def resume(batch_id: str) -> JSONResponse:
+    async def resume(request: Request, batch_id: str) -> JSONResponse:
         """It goes on where it was paused. Idempotent."""
-        await batches.resume(uuid_of("batch", batch_id))
-        return await shown(UUID(batch_id))
+        await batches.resume(uuid_of("batch", batch_id), tenant=tenant_of(request))
+        return await shown(request, UUID(batch_id))
 
     return router
 

@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 
 from genflow.api import dead_shapes
 from genflow.api.bodies import json_fields
-from genflow.api.context import Context
+from genflow.api.context import Context, tenant_of
 from genflow.api.errors import invalid_request, not_found
 from genflow.api.pages import cursor_of, moment_of_place, moment_text, page_limit, place_of
 from genflow.durations import moment_of
@@ -48,10 +48,10 @@ def routes(context: Context) -> APIRouter:
         wanted = _filter(given)
         if "group" in given:
             by = _group(given["group"])
-            groups = await dead.groups(wanted, by)
+            groups = await dead.groups(wanted, by, tenant=tenant_of(request))
             return JSONResponse({"by": by.value, "groups": [dead_shapes.group(row) for row in groups]})
         limit = page_limit(given.get("limit"))
-        rows, more = await _page(wanted, limit, given.get("cursor"))
+        rows, more = await _page(request, wanted, limit, given.get("cursor"))
         return JSONResponse({"dead_letters": [dead_shapes.listed(row) for row in rows], "next_cursor": more})
 
     @router.post("/requeue")
@@ -60,12 +60,12 @@ def routes(context: Context) -> APIRouter:
         given = await _fields(request, ("set", "again", "dry_run", "all", "cursor"))
         wanted, values, dry = _meant(given), _values(given), _flag(given, "dry_run")
         again = _flag(given, "again")
-        rows, more = await _page(wanted, AT_ONCE, given.get("cursor"))
+        rows, more = await _page(request, wanted, AT_ONCE, given.get("cursor"))
         made: list[dict[str, Any]] = []
         refused: list[dict[str, Any]] = []
         for place, row in enumerate(rows):
             try:
-                new = await dead.requeue(row["id"], values=values, again=again, dry_run=dry)
+                new = await dead.requeue(row["id"], values=values, again=again, dry_run=dry, tenant=tenant_of(request))
             except QueueFull:
                 if place == 0:
                     raise
@@ -82,17 +82,18 @@ def routes(context: Context) -> APIRouter:
         """Delete those that match, at most a hundred a request; `next_cursor` leads to the rest."""
         given = await _fields(request, ("dry_run", "all", "cursor"))
         wanted, dry = _meant(given), _flag(given, "dry_run")
-        rows, more = await _page(wanted, AT_ONCE, given.get("cursor"))
+        rows, more = await _page(request, wanted, AT_ONCE, given.get("cursor"))
         ids = [row["id"] for row in rows]
-        gone = set(ids if dry else await dead.purge(ids))
+        gone = set(ids if dry else await dead.purge(ids, tenant=tenant_of(request)))
         purged = [str(each) for each in ids if each in gone]
         return JSONResponse({"purged": purged, "next_cursor": more, "dry_run": dry})
 
     @router.get("/{given_id}")
-    async def show(given_id: str) -> JSONResponse:
+    async def show(request: Request, given_id: str) -> JSONResponse:
         """All that is known of one, traceback included: for operators."""
-        job_id = await _id(given_id)
-        letter, story = await dead.look(job_id), await context.queue.story(job_id)
+        job_id = await _id(request, given_id)
+        letter = await dead.look(job_id, tenant=tenant_of(request))
+        story = await context.queue.story(job_id, tenant=tenant_of(request))
         if story is None:
             raise not_found("dead letter", given_id)
         return JSONResponse(dead_shapes.whole(letter, story))
@@ -101,27 +102,29 @@ def routes(context: Context) -> APIRouter:
     async def requeue(request: Request, given_id: str) -> JSONResponse:
         """A new job of this dead letter, which stays; once, unless `again`."""
         given = await _fields(request, ("set", "again", "dry_run"), filters=False)
-        job_id, dry = await _id(given_id), _flag(given, "dry_run")
-        new = await dead.requeue(job_id, values=_values(given), again=_flag(given, "again"), dry_run=dry)
+        job_id, dry = await _id(request, given_id), _flag(given, "dry_run")
+        new = await dead.requeue(
+            job_id, values=_values(given), again=_flag(given, "again"), dry_run=dry, tenant=tenant_of(request)
+        )
         shown = dead_shapes.requeued(job_id, None if dry else new) | {"dry_run": dry}
         return JSONResponse(shown, status_code=200 if dry else 201)
 
     @router.delete("/{given_id}")
-    async def purge(given_id: str) -> JSONResponse:
+    async def purge(request: Request, given_id: str) -> JSONResponse:
         """Delete one; its id stays known and runs nothing."""
-        job_id = await _id(given_id)
-        if not await dead.purge([job_id]):
-            await dead.look(job_id)
+        job_id = await _id(request, given_id)
+        if not await dead.purge([job_id], tenant=tenant_of(request)):
+            await dead.look(job_id, tenant=tenant_of(request))
         return JSONResponse({"purged": [str(job_id)]})
 
-    async def _id(given: str) -> UUID:
+    async def _id(request: Request, given: str) -> UUID:
         """The dead letter meant by an id or by its first digits, eight or more."""
         digits = given.replace("-", "")
         if not _SHORT_ID.fullmatch(given) or len(digits) > 32:
             raise not_found("dead letter", given)
         if len(digits) == 32:
             return UUID(digits)
-        found = await dead.between(UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f")))
+        found = await dead.between(UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f")), tenant=tenant_of(request))
         if not found:
             raise not_found("dead letter", given)
         if len(found) > 1:
@@ -130,9 +133,9 @@ def routes(context: Context) -> APIRouter:
             raise GenflowError("ambiguous_id", message, status=409, details=details)
         return found[0]
 
-    async def _page(wanted: DeadFilter, limit: int, cursor: Any) -> tuple[list[Row], str | None]:
+    async def _page(request: Request, wanted: DeadFilter, limit: int, cursor: Any) -> tuple[list[Row], str | None]:
         """Those that match, and the cursor to the next of them."""
-        rows = await dead.page(wanted, limit=limit + 1, before=_before(cursor))
+        rows = await dead.page(wanted, limit=limit + 1, before=_before(cursor), tenant=tenant_of(request))
         return rows[:limit], _cursor_of(rows[limit - 1]) if len(rows) > limit else None
 
     return router

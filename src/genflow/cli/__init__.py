@@ -13,6 +13,7 @@ from genflow.cli.check import check
 from genflow.cli.dead import dead
 from genflow.cli.health import health
 from genflow.cli.jobs import jobs
+from genflow.cli.keys import keys
 from genflow.cli.portrait import portrait
 from genflow.cli.run import run
 from genflow.cli.servers import servers, status, workers
@@ -41,6 +42,7 @@ app.add_typer(templates, name="templates")
 app.add_typer(jobs, name="jobs")
 app.add_typer(dead, name="dead")
 app.add_typer(servers, name="servers")
+app.add_typer(keys, name="keys")
 app.command()(workers)
 app.command()(status)
 app.command()(check)

@@ -18,7 +18,7 @@ from genflow.settings import Settings
 STORE = ("store", "store_endpoint", "store_region", "store_path_style")
 SHARED = ("database_url", "data", *STORE, "log_level", "log_json", "failpoints", "lease", "retention_s")
 API = (
-    "host", "port", "insecure", "public_url", "cors_origins", "max_batch_bytes", "max_asset_bytes", "url_ttl_s",
+    "host", "port", "insecure", "auth", "public_url", "cors_origins", "max_batch_bytes", "max_asset_bytes", "url_ttl_s",
     "redirect", "redirect_s", "max_streams", "stream_heartbeat_s", "idempotency",
 )  # fmt: skip
 # What a job is accepted under, whatever way it comes.

@@ -26,6 +26,7 @@ async def enqueue_file(
     max_workflow_bytes: int,
     lenient: bool = False,
     retry_failed: bool = False,
+    tenant: int = 1,
 ) -> UUID:
     """Check every row against what the fleet's servers have, and commit them as a batch; its id.
 
@@ -41,12 +42,12 @@ async def enqueue_file(
     bad = [(line, error.message) for line, error in refused]
     for job, needed in refs:
         try:
-            await check_assets(queue, needed)
+            await check_assets(queue, needed, tenant=tenant)
         except GenflowError as error:
             bad.append((job.line, error.message))
     if bad:
         raise BadJobsFile(name, sorted(bad))
-    return await queue.batches.create(name, rows, retry_failed=retry_failed)
+    return await queue.batches.create(name, rows, retry_failed=retry_failed, tenant=tenant)
 
 
 def _rows(

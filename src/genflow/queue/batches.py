@@ -173,7 +173,7 @@ class Batches:
                     "batch_paused", f"the batch {batch} of this file is paused: genflow batches resume {batch}",
                     status=409,
                 )  # fmt: skip
-            await writer.write(
+            kept = await writer.write(
                 "create_batch",
                 {
                     "batch": batch,
@@ -185,6 +185,8 @@ class Batches:
                     "sets": [json.dumps(dict(row.values)) for row in rows],
                 },
             )
+            if not kept:
+                raise OtherBody(rows)
         return batch, list(failed.items())
 
     async def page(self, *, limit: int, before: datetime | None = None, tenant: int = 1) -> list[Row]:

@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 from jsonschema import Draft202012Validator
 
+from genflow.accounts import Accounts
 from genflow.api import create_app
 from genflow.api.document import ROUTES
 from genflow.api.schemas import SCHEMAS
@@ -23,7 +24,8 @@ def operations(document: dict[str, Any]) -> set[str]:
 async def test_it_holds_every_route_and_no_other(
     bench: Bench, store: LocalStore, settings: Settings, api: Client
 ) -> None:
-    app = create_app(bench.queue, store, settings, bench.pool, link_secret=b"")
+    accounts = Accounts(bench.writer)
+    app = create_app(bench.queue, store, settings, bench.pool, link_secret=b"", accounts=accounts)
     assert operations(FastAPI.openapi(app)) == set(ROUTES), "what FastAPI itself finds in the application"
     assert operations((await api.get("/openapi.json")).json) == set(ROUTES)
 
