@@ -84,7 +84,7 @@ def routes(context: Context) -> APIRouter:
         wanted, dry = _meant(given), _flag(given, "dry_run")
         rows, more = await _page(wanted, AT_ONCE, given.get("cursor"))
         ids = [row["id"] for row in rows]
-        gone = set(ids if dry else await dead.purge(ids))
+        gone = set(ids if dry else await _purge(ids))
         purged = [str(each) for each in ids if each in gone]
         return JSONResponse({"purged": purged, "next_cursor": more, "dry_run": dry})
 
@@ -110,9 +110,15 @@ def routes(context: Context) -> APIRouter:
     async def purge(given_id: str) -> JSONResponse:
         """Delete one; its id stays known and runs nothing."""
         job_id = await _id(given_id)
-        if not await dead.purge([job_id]):
+        if not await _purge([job_id]):
             await dead.look(job_id)
         return JSONResponse({"purged": [str(job_id)]})
+
+    async def _purge(jobs: list[UUID]) -> list[UUID]:
+        gone = await dead.purge(jobs)
+        for job in gone:
+            await context.store.unname(str(job))
+        return gone
 
     async def _id(given: str) -> UUID:
         """The dead letter meant by an id or by its first digits, eight or more."""
