@@ -22,13 +22,14 @@ from genflow.fleet.choice import Lengths
 from genflow.postgres.connect import database
 from genflow.postgres.migrations import migrate
 from genflow.postgres.pool import Pool, open_pool
-from genflow.queue import Abilities, DirectWriter, Ledger, Queue, Registry, Sweeps
+from genflow.queue import Abilities, DirectWriter, Erasure, Ledger, Queue, Registry, Sweeps
 from genflow.queue.writer import OUTAGE
 from genflow.settings import Settings
 from genflow.storage.opening import open_store, place_of
 from genflow.storage.store import Store
 from genflow.telemetry import configure_logs
 from genflow.upkeep import ApiUpkeep, WorkerUpkeep
+from genflow.upkeep.retention import Retention
 from genflow.worker import Worker
 from genflow.worker.health import health_page
 from genflow.worker.live import LiveProgress
@@ -121,12 +122,14 @@ async def run_api(settings: Settings, conninfo: str) -> AsyncIterator[str]:
         accounts = Accounts(DirectWriter(pool, patience_s=ACCOUNTS_PATIENCE_S))
         await check_address(settings, accounts)
         queue = Queue(pool, queue_limit=settings.queue_limit, retention_s=settings.retention_s)
-        upkeep = ApiUpkeep(
-            Sweeps(DirectWriter(pool), lease_s=settings.lease), collect_window_s=settings.collect_window_s
-        )
         listener = _listen(settings.host, settings.port)
         stack.callback(listener.close)
         store = await claim_store(settings, pool)
+        upkeep = ApiUpkeep(
+            Sweeps(DirectWriter(pool), lease_s=settings.lease),
+            Retention(queue.erasure, store, grace_s=settings.blob_grace_s),
+            collect_window_s=settings.collect_window_s,
+        )
         secret = await queue.files.secret(LINKS)
         app = create_app(queue, store, settings, pool, link_secret=secret, accounts=accounts)
         server = _QuietServer(
@@ -230,6 +233,7 @@ async def run_worker(
         )
         upkeep = WorkerUpkeep(
             Sweeps(writer, lease_s=timing.lease_s),
+            Retention(Erasure(writer), store, grace_s=settings.blob_grace_s),
             fleet,
             timing,
             collect_window_s=settings.collect_window_s,

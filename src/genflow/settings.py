@@ -219,6 +219,9 @@ class Settings(BaseSettings):
     retention_s: float = Field(
         30 * 86_400.0, gt=0, description="Seconds that a finished job and its pictures are kept."
     )
+    blob_grace_s: float = Field(
+        86_400.0, ge=0, description="Seconds that the bytes of a file are kept which nothing refers to any more."
+    )
     max_workflow_bytes: int = Field(4 * 1024 * 1024, ge=1_024, description="Largest workflow accepted, in bytes.")
     max_batch_bytes: int = Field(64 * 1024 * 1024, ge=1_024, description="Largest jobs file accepted, in bytes.")
     validation: Literal["strict", "lenient"] = Field(

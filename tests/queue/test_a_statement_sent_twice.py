@@ -42,9 +42,12 @@ async def test_a_write_that_changed_nothing_moves_no_deadline(bench: Bench) -> N
 
 async def test_what_is_recorded_under_an_id_of_its_own_may_be_sent_twice(bench: Bench) -> None:
     worker, asset = uuid4(), uuid4()
-    upload = {"hash": b"h" * 32, "sha256": b"s", "size": 1, "name": "n", "type": "image", "content_type": "image/png"}
+    upload = {
+        "hash": b"h" * 32, "sha256": b"s", "size": 1, "name": "n", "type": "image", "content_type": "image/png",
+        "began": None, "tags": [], "keep_s": 60.0, "key": "k", "key_ttl": 60.0, "tenant": 1,
+    }  # fmt: skip
     for _ in range(2):
         await Registry(bench.writer, worker).register_worker(name="w", host="h", version="0")
-        ids = await bench.writer.write("create_upload", upload | {"asset": asset, "tenant": 1, "retention_s": 60.0})
+        ids = await bench.writer.write("create_upload", upload | {"asset": asset})
         assert [row["id"] for row in ids] == [asset]
     assert len(await bench.rows("select 1 from genflow.workers")) == 1

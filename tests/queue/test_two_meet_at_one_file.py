@@ -63,7 +63,7 @@ async def test_processes_that_start_together_have_one_secret(bench: Bench) -> No
 async def test_statements_sent_again_after_a_lost_commit_find_their_own(bench: Bench) -> None:
     of_upload = PICTURE | {
         "asset": uuid4(), "tenant": 1, "hash": BLOB.hash, "sha256": BLOB.sha256, "size": BLOB.size, "tags": [],
-        "keep_s": 60.0, "key": "k", "key_ttl": 60.0,
+        "keep_s": 60.0, "key": "k", "began": None, "key_ttl": 60.0,
     }  # fmt: skip
     for _ in range(2):
         assert await bench.writer.write("create_upload", of_upload) == [{"id": of_upload["asset"], "known": False}]

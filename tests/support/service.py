@@ -27,7 +27,9 @@ from tests.support.portraits import face_photo
 
 GENFLOW = Path(sys.executable).parent / "genflow"
 LEASE_S = 3.0
-ON_THE_WAY = [name for name in FAILPOINTS if not name.startswith(("enqueue.", "rabbit.", "scrub.", "end."))]
+ON_THE_WAY = [
+    name for name in FAILPOINTS if not name.startswith(("enqueue.", "rabbit.", "scrub.", "end.", "erase.", "blobs."))
+]
 """The failpoints that the worker of a job that came over HTTP and succeeds can meet."""
 TERMINAL = {"succeeded", "failed", "canceled", "expired"}
 

@@ -134,6 +134,15 @@ async def test_a_deleted_blob_is_gone(store: Store, place: Place) -> None:
     assert place.names() == []
 
 
+async def test_the_old_ones_are_listed_by_their_hash(store: Store, place: Place) -> None:
+    assert [hash async for hash in store.old(0.0)] == [], "a store that was never used"
+    blobs = {(await store.put(stream(data))).hash for data in (b"one", b"two", b"three")}
+    await store.name("a job", {"a.png": next(iter(blobs))})
+    await store.marker()
+    assert [hash async for hash in store.old(3600.0)] == [], "they are new"
+    assert sorted([hash async for hash in store.old(-3600.0)]) == sorted(blobs)
+
+
 async def test_too_much_is_refused_as_soon_as_it_came_and_leaves_nothing(store: Store, place: Place) -> None:
     asked = 0
 

@@ -14,6 +14,7 @@ from genflow.api import (
     assets,
     batches,
     dead,
+    erasure,
     events,
     fetched,
     health,
@@ -71,7 +72,7 @@ def create_app(
     app.state.hub = context.hub
     app.state.signer = context.signer
     handle_errors(app)
-    for room in (jobs, events, uploads, assets, portraits, templates, fetched, story, dead, batches, servers):
+    for room in (jobs, events, uploads, assets, portraits, templates, fetched, story, erasure, dead, batches, servers):
         app.include_router(room.routes(context))
     app.include_router(health.routes(health.checks(pool, store), queue.servers))
     prefix = urlsplit(settings.public_url or "").path.rstrip("/")

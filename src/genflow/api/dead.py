@@ -84,7 +84,7 @@ def routes(context: Context) -> APIRouter:
         wanted, dry = _meant(given), _flag(given, "dry_run")
         rows, more = await _page(request, wanted, AT_ONCE, given.get("cursor"))
         ids = [row["id"] for row in rows]
-        gone = set(ids if dry else await dead.purge(ids, tenant=tenant_of(request)))
+        gone = set(ids if dry else await _purge(request, ids))
         purged = [str(each) for each in ids if each in gone]
         return JSONResponse({"purged": purged, "next_cursor": more, "dry_run": dry})
 
@@ -113,9 +113,15 @@ def routes(context: Context) -> APIRouter:
     async def purge(request: Request, given_id: str) -> JSONResponse:
         """Delete one; its id stays known and runs nothing."""
         job_id = await _id(request, given_id)
-        if not await dead.purge([job_id], tenant=tenant_of(request)):
+        if not await _purge(request, [job_id]):
             await dead.look(job_id, tenant=tenant_of(request))
         return JSONResponse({"purged": [str(job_id)]})
+
+    async def _purge(request: Request, jobs: list[UUID]) -> list[UUID]:
+        gone = await dead.purge(jobs, tenant=tenant_of(request))
+        for job in gone:
+            await context.store.unname(str(job))
+        return gone
 
     async def _id(request: Request, given: str) -> UUID:
         """The dead letter meant by an id or by its first digits, eight or more."""

@@ -206,6 +206,10 @@ ROUTES: dict[str, Route] = {
             ),
         ),
     ),
+    "DELETE /genflow/v1/jobs/{job_id}": Route(
+        "Erase it: photo, pictures, workflow and the copies on servers. 202 says what is left to do.",
+        {200: "Erased", 202: "Erased"}, (404,),
+    ),
     "GET /genflow/v1/dead-letters": Route(
         "Jobs that failed for good, the latest first; with `group`, how many there are of each.",
         {200: "DeadLetters"}, (400,), query=_DEAD_FILTERS | _PAGE | {"group": one_of(*GroupBy)},

@@ -173,22 +173,20 @@ class Maker:
         """The asset of a photo, cleaned and in the store. Raises what `clean_photo` and the store raise."""
         async with self.photo_turns:
             photo = await asyncio.to_thread(photos.clean_photo, file, self._photo_limits)
-        blob = await self._store.put(_one_chunk(photo.data))
-        asset = await self._add(blob, "photo.jpg", photos.CONTENT_TYPE, tenant)
+        asset, blob = await self._keep(_one_chunk(photo.data), "photo.jpg", photos.CONTENT_TYPE, tenant)
         return AssetRef(asset, f"blake3:{blob.hash.hex()}")
 
     async def fetch(self, url: str, tenant: int, *, name: str | None = None) -> tuple[UUID, StoredBlob]:
         """The asset of what is at a URL, called `name` or as the URL's last part. Raises what `Opener.get` raises."""
         async with self.opener.get(url, limit_bytes=self._fetch_limit) as fetched:
-            blob = await self._store.put(fetched.chunks)
             kind = fetched.content_type if _MEDIA_TYPE.fullmatch(fetched.content_type) else "application/octet-stream"
-        return await self._add(blob, name or _name_of(url), kind, tenant), blob
+            return await self._keep(fetched.chunks, name or _name_of(url), kind, tenant)
 
     async def add_file(self, path: Path, tenant: int = 1) -> UUID:
         """The asset of a file of this machine. OSError where it can't be read."""
         with path.open("rb") as file:
-            blob = await self._store.put(_chunks_of(file))
-        return await self._add(blob, path.name, "application/octet-stream", tenant)
+            asset, _ = await self._keep(_chunks_of(file), path.name, "application/octet-stream", tenant)
+        return asset
 
     async def _clean_asset(self, asset: AssetRecord, tenant: int) -> AssetRef:
         if asset.size > self._photo_limits.bytes:
@@ -209,15 +207,21 @@ class Maker:
                 data.write(chunk)
         return await self.clean(data, tenant)
 
-    async def _add(self, blob: StoredBlob, name: str, content_type: str, tenant: int) -> UUID:
+    async def _keep(
+        self, chunks: AsyncIterator[bytes], name: str, content_type: str, tenant: int
+    ) -> tuple[UUID, StoredBlob]:
+        began = await self._queue.files.clock()
+        blob = await self._store.put(chunks)
         kind = content_type.partition("/")[0]
-        return await self._queue.files.add(
+        asset = await self._queue.files.add(
             blob,
             name=name,
             type=kind if kind in ("image", "video", "audio", "text") else "file",
             content_type=content_type,
+            began=began,
             tenant=tenant,
         )
+        return asset, blob
 
 
 def _name_of(url: str) -> str:

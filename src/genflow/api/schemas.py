@@ -179,8 +179,8 @@ SERVER = record(
     {
         "name": TEXT, "state": one_of(*(each.name.lower() for each in ServerState)), "reason": or_null(TEXT),
         "until": or_null(TIME), "needs_run": FLAG, "healthy": FLAG, "boot": or_null(ID), "slots": WHOLE,
-        "open_submits": WHOLE, "waiting_jobs": WHOLE, "vram_bytes": or_null(WHOLE), "tags": list_of(TEXT),
-        "last_seen_at": or_null(TIME), "seen_by": list_of(ANY_OBJECT),
+        "open_submits": WHOLE, "waiting_jobs": WHOLE, "erasures_left": WHOLE, "vram_bytes": or_null(WHOLE),
+        "tags": list_of(TEXT), "last_seen_at": or_null(TIME), "seen_by": list_of(ANY_OBJECT),
     }
 )  # fmt: skip
 WORKER = record(
@@ -223,6 +223,14 @@ SCHEMAS: dict[str, Schema] = {
         {
             "by": TEXT,
             "groups": list_of(record({"key": or_null(TEXT), "count": WHOLE, "latest_at": TIME, "example": ID})),
+        }
+    ),
+    "Erased": record(
+        {
+            "id": ID,
+            "status": one_of("erased", "canceling"),
+            "files_deleted": FLAG,
+            "copies_left": list_of(record({"server": TEXT, "copies": WHOLE})),
         }
     ),
     "Error": ERROR,

@@ -71,6 +71,7 @@ def _server(row: Row) -> dict[str, Any]:
         "slots": row["slots"],
         "open_submits": row["open_submits"],
         "waiting_jobs": row["waiting_jobs"],
+        "erasures_left": row["erasures_left"],
         "vram_bytes": row["vram"],
         "tags": row["tags"],
         "last_seen_at": time(row["last_seen_at"]),

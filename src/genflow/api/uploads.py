@@ -58,6 +58,7 @@ def routes(context: Context) -> APIRouter:
         """Keep a file. Its bytes go to the store as they come; 200 where they were there already."""
         tenant, key = tenant_of(request), idempotency_key(request)
         await context.queue.files.check_key(key, tenant=tenant)
+        began = await context.queue.files.clock()
         limit = context.settings.max_asset_bytes
         over = _too_large(limit)
         form = _Upload(MultipartReader(request, bounded(request, limit + FORM_BYTES, over)))
@@ -72,6 +73,7 @@ def routes(context: Context) -> APIRouter:
             name=wanted.file_path,
             type=output_type(wanted.file_path, wanted.content_type),
             content_type=wanted.content_type,
+            began=began,
             tags=wanted.tags,
             keep_s=wanted.keep_s,
             key=key,

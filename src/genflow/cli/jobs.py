@@ -1,4 +1,4 @@
-"""`genflow jobs`: list, show, wait, cancel."""
+"""`genflow jobs`: list, show, wait, cancel, delete."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WIDE = 130
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JobIds = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of jobs.", show_default=False)]
 
-jobs = typer.Typer(no_args_is_help=True, help="Look at jobs, wait for them, cancel them.")
+jobs = typer.Typer(no_args_is_help=True, help="Look at jobs, wait for them, cancel them, erase them.")
 
 
 @jobs.command("list")
@@ -176,6 +176,58 @@ async def _cancel(job_ids: list[str], as_json: bool) -> Exit:
         print_json({"jobs": answers})
     all_stopped = all(job["status"] in ("canceling", "canceled") for job in answers)
     return Exit.OK if all_stopped else Exit.NEGATIVE
+
+
+@jobs.command()
+def delete(
+    job_ids: JobIds,
+    yes: Annotated[bool, typer.Option("--yes", help="Without asking.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Erase jobs: photo, pictures, workflow and the copies on servers. What is not over is canceled first."""
+    from genflow.cli.talk import run_client
+
+    run_client(_delete(job_ids, yes, as_json), as_json=as_json)
+
+
+async def _delete(job_ids: list[str], yes: bool, as_json: bool) -> Exit:
+    from genflow.cli.client import Refused, connect
+    from genflow.cli.talk import complain, print_json
+
+    if not yes:
+        if not sys.stdin.isatty():
+            raise Misuse("nobody is there to be asked: say --yes to erase")
+        if not typer.confirm(f"Erase {len(job_ids)} job(s) with their photos and pictures for good?", err=True):
+            return Exit.NEGATIVE
+    answers: list[dict[str, Any]] = []
+    refused: list[dict[str, Any]] = []
+    async with connect() as client:
+        for job_id in job_ids:
+            try:
+                answer = await client.delete(f"/genflow/v1/jobs/{job_id}")
+            except Refused as fault:
+                if len(job_ids) == 1:
+                    raise
+                refused.append({"id": job_id} | fault.envelope())
+                if not as_json:
+                    complain(f"{job_id}: {fault.message} [{fault.code}]")
+                continue
+            answers.append(answer)
+            if not as_json:
+                typer.echo(f"{answer['id']}  {_erased(answer)}")
+    if as_json:
+        print_json({"jobs": answers, "refused": refused})
+    return Exit.NEGATIVE if refused else Exit.OK
+
+
+def _erased(answer: dict[str, Any]) -> str:
+    """What was done, and what is left to do."""
+    if answer["status"] == "canceling":
+        return "canceling: it is erased as soon as it has stopped"
+    left = [f"{each['copies']} on {each['server']}" for each in answer["copies_left"]]
+    if not answer["files_deleted"]:
+        left.insert(0, "its files in the store")
+    return "erased" + (f"; soon gone too: {', '.join(left)}" if left else "")
 
 
 def print_fields(fields: dict[str, Any]) -> None:

@@ -16,7 +16,9 @@ from pydantic.fields import FieldInfo
 from genflow.settings import Settings
 
 STORE = ("store", "store_endpoint", "store_region", "store_path_style")
-SHARED = ("database_url", "data", *STORE, "log_level", "log_json", "failpoints", "lease", "retention_s")
+SHARED = (
+    "database_url", "data", *STORE, "log_level", "log_json", "failpoints", "lease", "retention_s", "blob_grace_s",
+)  # fmt: skip
 API = (
     "host", "port", "insecure", "auth", "public_url", "cors_origins", "max_batch_bytes", "max_asset_bytes", "url_ttl_s",
     "redirect", "redirect_s", "max_streams", "stream_heartbeat_s", "idempotency",

@@ -19,7 +19,17 @@ _POLL_S = 0.5
 servers = typer.Typer(no_args_is_help=True, help="Look at servers, take them out of the fleet and back.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The server's name, as `servers list` shows it.")]
 
-_COLUMNS = ("name", "state", "healthy", "slots", "open_submits", "waiting_jobs", "last_seen_at", "reason")
+_COLUMNS = (
+    "name",
+    "state",
+    "healthy",
+    "slots",
+    "open_submits",
+    "waiting_jobs",
+    "erasures_left",
+    "last_seen_at",
+    "reason",
+)
 
 
 @servers.command("list")

@@ -2,6 +2,7 @@
 
 from genflow.queue.abilities import Abilities
 from genflow.queue.dead import AlreadyRequeued, DeadFilter, DeadLetters, Mended
+from genflow.queue.erasure import Erasure
 from genflow.queue.hold import Hold, JobCanceled, LeaseLost, NotHeld, SlotTaken, StartByPassed
 from genflow.queue.ledger import Ledger
 from genflow.queue.many import Arrival, Fate
@@ -17,6 +18,7 @@ __all__ = [
     "DeadFilter",
     "DeadLetters",
     "DirectWriter",
+    "Erasure",
     "Fate",
     "Hold",
     "JobCanceled",

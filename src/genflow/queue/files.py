@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID, uuid4
 
 from genflow.errors import GenflowError
@@ -42,9 +43,23 @@ class Files:
         self._writer = writer
         self._retention_s = retention_s
 
-    async def add(self, blob: StoredBlob, *, name: str, type: str, content_type: str, tenant: int = 1) -> UUID:
+    async def clock(self) -> datetime:
+        """The database's time; to be read before bytes are put into the store that are recorded then."""
+        now: datetime = (await self._writer.write("clock", {}))[0]["now"]
+        return now
+
+    async def add(
+        self,
+        blob: StoredBlob,
+        *,
+        name: str,
+        type: str,
+        content_type: str,
+        began: datetime | None = None,
+        tenant: int = 1,
+    ) -> UUID:
         """Record a file that is in the store already; its asset. Raises as `upload` does."""
-        made = await self.upload(blob, name=name, type=type, content_type=content_type, tenant=tenant)
+        made = await self.upload(blob, name=name, type=type, content_type=content_type, began=began, tenant=tenant)
         return made.id
 
     async def upload(
@@ -54,12 +69,16 @@ class Files:
         name: str,
         type: str,
         content_type: str,
+        began: datetime | None = None,
         tags: Sequence[str] = (),
         keep_s: float | None = None,
         key: str | None = None,
         tenant: int = 1,
     ) -> Added:
         """The same, with what a client may say of it: tags, `keep_s` seconds that it is kept, an idempotency key.
+
+        `began` is what `clock` said before the bytes were put: without it the bytes of a blob that was deleted lately
+        are taken for the old ones, and refused.
 
         Raises KeyInUse, or GenflowError `storage_unavailable` where clean-up is deleting these bytes.
         """
@@ -76,6 +95,7 @@ class Files:
                 "type": type,
                 "content_type": content_type,
                 "tags": list(tags),
+                "began": began,
                 "keep_s": self._retention_s if keep_s is None else keep_s,
                 "key": key,
                 "key_ttl": KEY_TTL_S,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -299,13 +300,23 @@ class Ledger:
         hold.lost = True
         return State(row["state"])
 
-    async def finish(self, hold: Hold, outputs: Sequence[StoredOutput]) -> State | None:
-        """Commit the result; the terminal state, or None where a blob is being cleaned up and must be stored again."""
+    async def clock(self) -> datetime:
+        """The database's time; to be read before outputs are put into the store."""
+        now: datetime = (await self._writer.write("clock", {}))[0]["now"]
+        return now
+
+    async def finish(
+        self, hold: Hold, outputs: Sequence[StoredOutput], *, began: datetime | None = None
+    ) -> State | None:
+        """Commit the result; the terminal state, or None where a blob is being cleaned up and must be stored again.
+
+        `began` is what `clock` said before the first output was put; see take_blobs.sql.
+        """
         row = (
             await self._send(
                 "finish",
                 hold,
-                _columns(outputs),
+                _columns(outputs) | {"began": began},
             )
         )[0]
         if not row["held"]:
@@ -315,9 +326,9 @@ class Ledger:
         hold.lost = True
         return State(row["state"])
 
-    async def keep_partial(self, hold: Hold, outputs: Sequence[StoredOutput]) -> None:
+    async def keep_partial(self, hold: Hold, outputs: Sequence[StoredOutput], *, began: datetime | None = None) -> None:
         """Keep what the finished nodes of a failed run gave, marked as partial; the job is still held."""
-        await self._fenced("keep_partial", hold, _columns(outputs))
+        await self._fenced("keep_partial", hold, _columns(outputs) | {"began": began})
 
     # --- all jobs of this worker ---
 
@@ -357,7 +368,7 @@ class Ledger:
         )
 
 
-def _columns(outputs: Sequence[StoredOutput]) -> dict[str, list[Any]]:
+def _columns(outputs: Sequence[StoredOutput]) -> dict[str, Any]:
     return {
         "ids": [output.id for output in outputs],
         "hashes": [output.hash for output in outputs],

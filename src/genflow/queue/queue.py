@@ -19,6 +19,7 @@ from genflow.postgres.pool import Pool
 from genflow.queue.batches import Batches
 from genflow.queue.classes import Classes
 from genflow.queue.dead import DeadLetters
+from genflow.queue.erasure import Erasure
 from genflow.queue.files import Files
 from genflow.queue.many import Arrival, Fate, enqueue_many
 from genflow.queue.records import (
@@ -73,6 +74,7 @@ class Queue:
         self.servers = Servers(self._writer)
         self.watches = Watches(self._writer)
         self.files = Files(self._writer, retention_s=retention_s)
+        self.erasure = Erasure(self._writer)
         self.dead = DeadLetters(
             self._writer,
             self._classes,
@@ -268,6 +270,13 @@ class Queue:
         if rows and rows[0]["changed"]:
             await self._hint(f"cancel:{job_id}")
         return bool(rows)
+
+    async def erase(self, job_id: UUID, *, tenant: int = 1) -> bool:
+        """Have a job erased: as soon as it is over, for which it is canceled. False for an unknown job. Idempotent."""
+        state = await self.erasure.ask(job_id, tenant=tenant)
+        if state is not None and not state.terminal:
+            await self.cancel(job_id, tenant=tenant)
+        return state is not None
 
     async def assets(self, ids: Sequence[UUID], *, tenant: int | None = 1) -> dict[UUID, AssetRecord]:
         """Those of the assets that this tenant (None = any) has, by id."""

@@ -108,9 +108,9 @@ class Sweeps:
         rows = await self._writer.write("unused_inputs", {"server": server_id, "job": job_id})
         return [row["name"] for row in rows]
 
-    async def inputs_emptied(self, server_id: int, names: Sequence[str]) -> None:
-        """These inputs were emptied on this server."""
-        await self._writer.write("inputs_emptied", {"server": server_id, "names": list(names)})
+    async def inputs_emptied(self, server_id: int, job_id: UUID, names: Sequence[str]) -> None:
+        """These inputs of a job were emptied on this server."""
+        await self._writer.write("inputs_emptied", {"server": server_id, "job": job_id, "names": list(names)})
 
     async def claim_dead_letter(self, queue: str, *, lease_s: float) -> DeadLetter | None:
         """The next dead letter that this RabbitMQ queue is to be told of, leased for `lease_s` seconds."""

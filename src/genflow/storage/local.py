@@ -12,6 +12,7 @@ import shutil
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,6 +21,7 @@ from blake3 import blake3
 
 from genflow.storage.arriving import CHUNK_BYTES, Hashes, gathered
 from genflow.storage.store import (
+    HASH_BYTES,
     BlobDamaged,
     BlobMissing,
     HashMismatch,
@@ -113,6 +115,14 @@ class LocalStore:
             _sync_folder(path.parent)
 
         await self._run("delete a blob", remove)
+
+    async def old(self, before_s: float) -> AsyncIterator[bytes]:
+        """See Store.old."""
+        latest = time.time() - before_s
+        for first in await self._run("list blobs", _folders, self._blobs):
+            for second in await self._run("list blobs", _folders, first):
+                for hash in await self._run("list blobs", _blobs_until, second, latest):
+                    yield hash
 
     async def name(self, folder: str, names: Mapping[str, bytes]) -> None:
         """See Store.name: links in `<root>/jobs/<folder>/`. Not synced: the database knows all without them."""
@@ -256,6 +266,25 @@ def _size_if_there(path: Path) -> int | None:
         return path.stat().st_size
     except FileNotFoundError:
         return None
+
+
+def _folders(parent: Path) -> list[Path]:
+    """The folders that blobs of one beginning lie in."""
+    try:
+        return [Path(entry.path) for entry in os.scandir(parent) if len(entry.name) == 2 and entry.is_dir()]
+    except FileNotFoundError:  # somebody tidied empty folders away
+        return []
+
+
+def _blobs_until(folder: Path, latest: float) -> list[bytes]:
+    """The blobs in a folder that were written before `latest`, in seconds since 1970."""
+    found = []
+    with suppress(FileNotFoundError):
+        for entry in os.scandir(folder):
+            with suppress(FileNotFoundError, ValueError):
+                if len(hash := bytes.fromhex(entry.name)) == HASH_BYTES and entry.stat().st_mtime < latest:
+                    found.append(hash)
+    return found
 
 
 def _read_chunk(file: int, at: int, stop: int, check: blake3 | None) -> bytes:

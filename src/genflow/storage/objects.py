@@ -14,10 +14,11 @@ import re
 import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Mapping
-from datetime import timedelta
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import obstore
 import structlog
@@ -29,6 +30,7 @@ from genflow.errors import clean_text
 from genflow.storage.arriving import CHUNK_BYTES, Hashes, gathered, pieces
 from genflow.storage.media import HEAD_BYTES, media_type, shown_in_place
 from genflow.storage.store import (
+    HASH_BYTES,
     BlobDamaged,
     BlobMissing,
     HashMismatch,
@@ -38,6 +40,9 @@ from genflow.storage.store import (
     storage_unavailable,
 )
 from genflow.storage.threads import Threads, to_its_end
+
+if TYPE_CHECKING:
+    from obstore import ListStream, ObjectMeta
 
 log = structlog.get_logger()
 
@@ -130,6 +135,17 @@ class ObjectStore:
             await self._answer("delete a blob", obstore.delete_async(self._objects, blob_path(hash)))
         except FileNotFoundError:
             return
+
+    async def old(self, before_s: float) -> AsyncIterator[bytes]:
+        """See Store.old."""
+        latest = datetime.now(UTC) - timedelta(seconds=before_s)
+        pages = obstore.list(self._objects, prefix="blobs")
+        while page := await self._answer("list blobs", _page(pages)):
+            for each in page:
+                name = each["path"].rpartition("/")[2]
+                if each["last_modified"] < latest and len(name) == 2 * HASH_BYTES:
+                    with suppress(ValueError):
+                        yield bytes.fromhex(name)
 
     async def name(self, folder: str, names: Mapping[str, bytes]) -> None:
         """See Store.name: an object store has no links, and a copy would cost as much as the blob."""
@@ -254,6 +270,14 @@ class ObjectStore:
         log.error("storage_unavailable", store=self._place, doing=what, reason=_reason(error), next="genflow health")
         # Not from the cause: its text may hold a signature, and says more of the store than a client needs to know.
         raise storage_unavailable(what, _outline(error)) from None
+
+
+async def _page(pages: ListStream[Sequence[ObjectMeta]]) -> Sequence[ObjectMeta]:
+    """The next objects of a listing; none at its end."""
+    try:
+        return await pages.__anext__()
+    except StopAsyncIteration:
+        return ()
 
 
 class _GivenUpError(Exception):

@@ -98,6 +98,13 @@ class Store(Protocol):
         """Remove the blob, if it is there."""
         ...
 
+    def old(self, before_s: float) -> AsyncIterator[bytes]:
+        """The hashes of all blobs that were last put more than `before_s` seconds ago, in any order.
+
+        A walk through the whole store, in bounded memory and without haste; what changes meanwhile may be missed.
+        """
+        ...
+
     async def name(self, folder: str, names: Mapping[str, bytes]) -> None:
         """Give blobs names that a person can read, together in a folder. A convenience: a store may do nothing."""
         ...

@@ -92,7 +92,7 @@ class Scrubs:
         split = [(folder, name) for folder, _, name in (each.rpartition("/") for each in names)]
         if not await self._empty(chore, server, split, "input", until):
             return False
-        await self._sweeps.inputs_emptied(server.id, names)
+        await self._sweeps.inputs_emptied(server.id, chore.job_id, names)
         return True
 
     async def _empty(

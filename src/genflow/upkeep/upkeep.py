@@ -7,6 +7,7 @@ from genflow.loops import Loop
 from genflow.protocol import Timing
 from genflow.queue import Sweeps
 from genflow.upkeep.chores import Chores
+from genflow.upkeep.retention import Retention
 from genflow.upkeep.scrub import Scrubs
 
 EXPIRE_S = 2.0
@@ -17,12 +18,12 @@ CHORES_S = 1.0
 
 
 class ApiUpkeep:
-    """Loops of every process: expiry, cancels that nobody can carry out, results that nobody can fetch."""
+    """Loops of every process: expiry, cancels that nobody can carry out, results that nobody can fetch, retention."""
 
-    def __init__(self, sweeps: Sweeps, *, collect_window_s: float) -> None:
+    def __init__(self, sweeps: Sweeps, retention: Retention, *, collect_window_s: float) -> None:
         self._sweeps = sweeps
         self._collect_window_s = collect_window_s
-        self._loops = [Loop("expire", EXPIRE_S, self._expire)]
+        self._loops = [Loop("expire", EXPIRE_S, self._expire), *retention.loops()]
 
     async def _expire(self) -> None:
         await self._sweeps.expire()
@@ -46,13 +47,14 @@ class WorkerUpkeep(ApiUpkeep):
     def __init__(
         self,
         sweeps: Sweeps,
+        retention: Retention,
         fleet: Fleet,
         timing: Timing,
         *,
         collect_window_s: float,
         server_lost_after_s: float | None = None,
     ) -> None:
-        super().__init__(sweeps, collect_window_s=collect_window_s)
+        super().__init__(sweeps, retention, collect_window_s=collect_window_s)
         self._server_lost_after_s = server_lost_after_s
         chores = Chores(sweeps, fleet, settle_s=timing.settle_s)
         self._loops += [

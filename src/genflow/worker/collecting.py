@@ -55,6 +55,7 @@ class Collecting:
         stored: list[StoredOutput] = []
         try:
             while True:
+                began = await self._job.ledger.clock()
                 stored = [
                     await files.store_output(self._job.tools, self._job.run, self._job.server, output)
                     for output in wanted
@@ -63,7 +64,7 @@ class Collecting:
                 with suppress(GenflowError):  # a convenience, on which no job depends
                     await self._job.tools.store.name(str(self._job.id), named)
                 failpoints.hit("download.before_commit")
-                state = await self._job.ledger.finish(self._job.hold, stored)
+                state = await self._job.ledger.finish(self._job.hold, stored, began=began)
                 if state is not None:
                     break
                 await self._job.run.pause(REFUSED_AGAIN_S)

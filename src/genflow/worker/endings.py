@@ -113,6 +113,7 @@ class Endings:
         """What finished nodes gave is kept beside the failure, as far as it can be had soon."""
         wanted = files.results(walk_outputs(entry.outputs), previews=self._tools.previews)
         stored: list[StoredOutput] = []
+        began = await self._tools.ledger.clock()
         try:
             async with asyncio.timeout(PARTIAL_S):
                 for output in wanted:
@@ -121,7 +122,7 @@ class Endings:
         except (ComfyError, GenflowError, TimeoutError) as error:
             self._log.info("partial_outputs_left", why=str(error), kept=len(stored), of=len(wanted))
         if stored:
-            await self._tools.ledger.keep_partial(self._run.hold, stored)
+            await self._tools.ledger.keep_partial(self._run.hold, stored, began=began)
 
     async def refuse(self, told: Failure) -> NoReturn:
         """The job can't be run as it is, and nothing of it was submitted: a dead letter, and no attempt spent."""

@@ -84,6 +84,7 @@ create table genflow.jobs (
     ended_at     timestamptz,
     expires_at   timestamptz not null,
     batch_id     uuid,
+    erase        boolean not null default false,         -- asked for: it goes as soon as it is over, with all copies
     requeued_as  uuid,                                   -- a dead letter's mark: the newest job made of it
     error        json
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
@@ -97,6 +98,7 @@ create index jobs_canceling on genflow.jobs (cancel_at) where state in (1, 2) an
 create index jobs_list on genflow.jobs (tenant_id, seq desc);
 create index jobs_batch on genflow.jobs (batch_id, seq) where batch_id is not null;
 create index jobs_prune on genflow.jobs (expires_at) where state >= 10;
+create index jobs_erase on genflow.jobs (id) where erase and state >= 10;
 create index jobs_dead on genflow.jobs (tenant_id, ended_at, id) where state = 11;
 create index jobs_ended on genflow.jobs (ended_at) where state >= 10;
 create index jobs_live on genflow.jobs (id) where state < 10;
@@ -178,6 +180,7 @@ create table genflow.late_receipts (
     chored  boolean not null default false               -- its server is being asked
 );
 create index late_receipts_new on genflow.late_receipts (seen_at) where not chored;
+create index late_receipts_prune on genflow.late_receipts (seen_at);
 
 create table genflow.attempts (
     job_id     uuid not null references genflow.jobs on delete cascade,
@@ -233,7 +236,7 @@ create table genflow.batch_rows (
     "set"    json not null,
     primary key (batch_id, row_no)
 );
-create index batch_rows_job on genflow.batch_rows (batch_id, job_id);
+create index batch_rows_job on genflow.batch_rows (job_id, batch_id);
 
 create table genflow.object_info (
     hash    bytea primary key,
@@ -253,7 +256,7 @@ create table genflow.server_files (
 create table genflow.server_file_refs (
     server_id int not null,
     name      text not null,
-    job_id    uuid not null references genflow.jobs on delete cascade,
+    job_id    uuid not null,                             -- outlives the job until its copy there is emptied
     primary key (server_id, name, job_id),
     foreign key (server_id, name) references genflow.server_files on delete cascade
 );
@@ -293,27 +296,30 @@ $$;
 create trigger jobs_tell_dead_queue after update of state on genflow.jobs
     for each row when (new.state = 11 and old.state <> 11) execute function genflow.tell_dead_queue();
 
--- What a job that ended has left on servers is taken away there: the history entry and the files of each submit, and
--- the inputs (without a submit). A trigger for the same reason as above.
+-- What a job has left on servers: the history entry and the files of each submit, and the inputs (without a submit).
+create function genflow.add_scrubs(job uuid) returns void
+    language sql
+    begin atomic
+        insert into genflow.chores (kind, server_id, job_id, submit_no, submit, due_at)
+        select 'scrub', u.server_id, u.job_id, u.no, u.uuid, genflow.clock()
+        from genflow.submits as u
+        where u.job_id = job and u.state in (10, 14)
+        union all
+        select 'scrub', r.server_id, r.job_id, -r.server_id, null, genflow.clock()
+        from genflow.server_file_refs as r
+        where r.job_id = job
+        group by r.server_id, r.job_id
+        on conflict do nothing;
+    end;
+
+-- It is taken away there once the job is over, unless its policy says otherwise. A trigger for the same reason as above.
 create function genflow.leave_scrubs() returns trigger
     language plpgsql as
 $$
 begin
-    insert into genflow.chores (kind, server_id, job_id, submit_no, submit, due_at)
-    select left_there.*, genflow.clock()
-    from genflow.job_specs as s,
-         lateral (
-             select 'scrub', u.server_id, u.job_id, u.no, u.uuid
-             from genflow.submits as u
-             where u.job_id = s.job_id and u.state in (10, 14)
-             union all
-             select 'scrub', r.server_id, r.job_id, -r.server_id, null
-             from genflow.server_file_refs as r
-             where r.job_id = s.job_id
-             group by r.server_id, r.job_id
-         ) as left_there
-    where s.job_id = new.id and coalesce((s.policy ->> 'scrub')::boolean, true)
-    on conflict do nothing;
+    if coalesce((select (s.policy ->> 'scrub')::boolean from genflow.job_specs as s where s.job_id = new.id), true) then
+        perform genflow.add_scrubs(new.id);
+    end if;
     return null;
 end
 $$;
@@ -325,10 +331,12 @@ create table genflow.blobs (
     sha256     bytea not null,
     size       bigint not null,
     location   text not null default 'local',
-    state      smallint not null default 1,              -- 1 present, 2 deleting
-    touched_at timestamptz not null
+    state      smallint not null default 1,              -- 1 present, 2 deleting, 3 its bytes are gone
+    touched_at timestamptz                               -- present: since when it may be unused, null = found in use, and
+                                                         -- -infinity = nobody is to wait; else the last step of clean-up
 );
-create index blobs_touched on genflow.blobs (touched_at);
+create index blobs_loose on genflow.blobs (touched_at) where state = 1 and touched_at is not null;
+create index blobs_going on genflow.blobs (state, touched_at) where state > 1;
 
 create table genflow.assets (
     id           uuid primary key,
@@ -351,8 +359,8 @@ create table genflow.assets (
     expires_at   timestamptz
 );
 create unique index assets_output on genflow.assets (job_id, node_id, key, idx) where kind = 'output';
-create index assets_expire on genflow.assets (expires_at) where expires_at is not null;
-create index assets_blob on genflow.assets (tenant_id, blob_hash);
+create index assets_expire on genflow.assets (expires_at) where kind = 'upload' and expires_at is not null;
+create index assets_blob on genflow.assets (blob_hash, tenant_id);
 
 -- The one store that all processes on this database share.
 create table genflow.stores (

@@ -15,7 +15,7 @@ with target as materialized (
         worker_id = case when target.open then j.worker_id end,
         server_id = case when target.open then j.server_id end,
         ended_at = case when target.open then null else genflow.clock() end,
-        expires_at = genflow.clock() + %(retention_s)s * interval '1 s',
+        expires_at = case when target.open then j.expires_at else genflow.clock() + %(retention_s)s * interval '1 s' end,
         cancel_at = coalesce(j.cancel_at, genflow.clock())
     from target
     where j.id = target.id and target.state < 10 and (target.cancel_at is null or not target.open)

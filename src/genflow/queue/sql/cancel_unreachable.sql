@@ -24,7 +24,7 @@ with stranded as materialized (
     on conflict do nothing
 )
 update genflow.jobs as j
-set state = 12, ended_at = genflow.clock(), token = j.token + 1, worker_id = null, server_id = null
+set state = 12, ended_at = genflow.clock(), expires_at = genflow.clock() + (j.expires_at - j.created_at), token = j.token + 1, worker_id = null, server_id = null
 from stranded
 where j.id = stranded.id
 returning j.id

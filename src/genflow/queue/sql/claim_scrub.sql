@@ -1,4 +1,5 @@
--- Take one scrub of a server this worker reaches, with what its submit left there as far as it was written down. Never one
+-- Take one scrub of a server this worker reaches, with what its submit left there as far as it was written down
+-- (in the chore itself once its job is gone). Never one
 -- whose job has an open submit there, or one that is still to be stopped: a call by job id could hit the wrong prompt.
 -- Locks: the chore's row. Index: chores_due, submits_one_open, chores' unique key, submits_pkey.
 with next as materialized (
@@ -23,6 +24,6 @@ with next as materialized (
     returning c.*
 )
 select taken.id, taken.kind, taken.server_id, taken.job_id, taken.submit_no, taken.submit, taken.tries, taken.token,
-       json_build_object('outputs', u.entry -> 'outputs') as payload
+       coalesce(taken.payload, json_build_object('outputs', u.entry -> 'outputs')) as payload
 from taken
 left join genflow.submits as u on u.job_id = taken.job_id and u.no = taken.submit_no

@@ -1,7 +1,7 @@
 -- Record a file that is already in the store, under a key or without one; `known` says whether this tenant had its bytes.
--- Zero rows: the blob is being deleted, and the key stays as it was, or the key is in use, and the blob's row is left for
--- clean-up. The statement sent again finds its own asset and key.
--- Locks: the blob's row, then the key's row. Index: assets_blob, blobs_pkey, job_keys_pkey, assets_pkey.
+-- Zero rows: the blob is being deleted, or was after `began`, when its bytes began to come in (take_blobs.sql), and the key
+-- stays as it was; or the key is in use, and the blob's row is left for clean-up. The statement sent again finds its own
+-- asset and key. Locks: the blob's row, then the key's row. Index: assets_blob, blobs_pkey, job_keys_pkey, assets_pkey.
 with before as (
     select exists (
         select 1 from genflow.assets
@@ -10,7 +10,9 @@ with before as (
 ), kept as (
     insert into genflow.blobs as known (hash, sha256, size, touched_at)
     values (%(hash)s, %(sha256)s, %(size)s, genflow.clock())
-    on conflict (hash) do update set touched_at = excluded.touched_at where known.state = 1
+    on conflict (hash) do update
+        set state = 1, sha256 = excluded.sha256, size = excluded.size, touched_at = excluded.touched_at
+        where known.state = 1 or (known.state = 3 and known.touched_at < %(began)s::timestamptz)
     returning hash, size
 ), claimed_key as (
     insert into genflow.job_keys as known (tenant_id, scope, key, job_id, body_hash, expires_at)

@@ -1,5 +1,6 @@
 -- The job's result: blobs, assets and the terminal state in one transaction. Where a cancel was asked the job ends
--- canceled and the outputs are dropped. A blob that clean-up is deleting is refused: `refused` counts such.
+-- canceled and the outputs are dropped. A blob that clean-up is deleting, or has deleted since
+-- `began`, when the bytes began to come in, is refused (take_blobs.sql): no row is changed.
 -- Locks: the job's row (fence), then the blobs' rows in hash order. Index: jobs_pkey, blobs_pkey, assets_output.
 with held as materialized (
     select id, tenant_id, cancel_at, attempt, submit_no
@@ -19,7 +20,9 @@ with held as materialized (
     select distinct on (hash) hash, sha256, size, genflow.clock()
     from outputs
     order by hash
-    on conflict (hash) do update set touched_at = excluded.touched_at where known.state = 1
+    on conflict (hash) do update
+        set state = 1, sha256 = excluded.sha256, size = excluded.size, touched_at = excluded.touched_at
+        where known.state = 1 or (known.state = 3 and known.touched_at < %(began)s::timestamptz)
     returning hash
 ), complete as (
     select count(*) = 0 as ok

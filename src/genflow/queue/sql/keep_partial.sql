@@ -1,5 +1,5 @@
 -- What the finished nodes of a failed run gave is kept beside the failure, marked, for the job that is about to end. What
--- clean-up is deleting just now is left out. Locks: the job's row (fence), then the blobs' rows in hash order.
+-- clean-up is deleting, or has since `began`, is left out. Locks: the job's row (fence), then the blobs' rows in hash order.
 -- Index: jobs_pkey, blobs_pkey, assets_output.
 with held as materialized (
     select id, tenant_id, cancel_at, submit_no
@@ -19,7 +19,9 @@ with held as materialized (
     select distinct on (hash) hash, sha256, size, genflow.clock()
     from outputs
     order by hash
-    on conflict (hash) do update set touched_at = excluded.touched_at where known.state = 1
+    on conflict (hash) do update
+        set state = 1, sha256 = excluded.sha256, size = excluded.size, touched_at = excluded.touched_at
+        where known.state = 1 or (known.state = 3 and known.touched_at < %(began)s::timestamptz)
     returning hash
 ), stored as (
     insert into genflow.assets (id, tenant_id, blob_hash, kind, job_id, submit_no, node_id, key, idx, name, type,

@@ -14,6 +14,8 @@ set state = case when held.cancel_at is not null and not held.open then 12
                  else 2 end,
     run_at = case when %(delay_s)s > 0 then genflow.clock() + %(delay_s)s * interval '1 s' end,
     ended_at = case when held.cancel_at is not null and not held.open then genflow.clock() end,
+    expires_at = case when held.cancel_at is not null and not held.open
+                      then genflow.clock() + (j.expires_at - j.created_at) else j.expires_at end,
     server_id = case when held.open or held.step = 3 then j.server_id end,
     collects = j.collects + %(collect_failed)s::int, moved = j.moved + %(handed_over)s::int,
     token = j.token + 1, worker_id = null, lease_until = genflow.clock(), deadline_at = null

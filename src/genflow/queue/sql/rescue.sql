@@ -19,7 +19,8 @@ with expired as materialized (
                      else 2 end,
         ended_at = case when (e.cancel_at is not null and not e.open)
                           or (e.cancel_at is null and j.takeovers >= e.max_takeovers) then genflow.clock() end,
-        expires_at = case when e.cancel_at is null and j.takeovers >= e.max_takeovers
+        expires_at = case when (e.cancel_at is not null and not e.open)
+                            or (e.cancel_at is null and j.takeovers >= e.max_takeovers)
                           then genflow.clock() + (j.expires_at - j.created_at) else j.expires_at end,
         error = case when e.cancel_at is null and j.takeovers >= e.max_takeovers then %(error)s::json end,
         takeovers = j.takeovers + case when e.cancel_at is null then 1 else 0 end,

@@ -1,0 +1,2 @@
+-- What time it is. Locks: none.
+select genflow.clock() as now
