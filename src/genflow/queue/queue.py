@@ -88,6 +88,7 @@ class Queue:
             queue_limit=queue_limit,
             retention_s=retention_s,
             patience_s=patience_s,
+            hint=self._hint,
         )
 
     async def enqueue(self, job: NewJob) -> JobView:

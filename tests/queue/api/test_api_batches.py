@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 
 from genflow.failures import failure
@@ -75,6 +76,13 @@ async def test_the_same_file_twice_is_one_batch_and_runs_nothing_twice(api: Clie
     assert [batch["name"] for batch in listed["batches"]] == ["more"]
     older = (await api.get(PATH, params={"limit": "1", "cursor": listed["next_cursor"]})).json
     assert ([batch["name"] for batch in older["batches"]], older["next_cursor"]) == (["night"], None)
+
+
+async def test_its_jobs_are_announced_to_the_workers(api: Client, database: str) -> None:
+    async with await psycopg.AsyncConnection.connect(database, autocommit=True) as connection:
+        await connection.execute("listen genflow")
+        await send(api, a_row(1), a_row(2))
+        assert [note.payload async for note in connection.notifies(timeout=10, stop_after=1)] == ["queued"]
 
 
 async def test_nothing_of_a_bad_file_is_enqueued(api: Client, bench: Bench) -> None:
