@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
 from uuid import UUID, uuid4
 
 import pytest
 
 from genflow.queue import Registry
+from genflow.queue.servers import why_bound
 from tests.queue.conftest import Bench
 
 NAME = "pod-3/gpu0"
@@ -51,6 +53,13 @@ async def test_a_lost_server_is_named_with_its_time_and_the_command(bench: Bench
     )
     await bench.queue.servers.forget(NAME)
     assert await why(bench, bound) is None, "it goes to any server"
+
+
+def test_a_server_that_nobody_ever_saw_has_no_time_and_every_time_is_utc() -> None:
+    lost = {"server": NAME, "server_state": 1, "server_reason": None, "server_seen": False, "server_seen_at": None}
+    assert "which no worker has seen yet: " in str(why_bound(lost))
+    in_berlin = datetime(2026, 8, 22, 3, tzinfo=timezone(timedelta(hours=2)))
+    assert "since 2026-08-22 01:00:00 UTC: " in str(why_bound(lost | {"server_seen_at": in_berlin}))
 
 
 async def test_a_server_that_answers_no_probe_is_lost_too(bench: Bench, bound: UUID) -> None:

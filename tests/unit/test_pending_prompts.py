@@ -131,6 +131,12 @@ async def test_whatever_moves_or_is_ours_begins_the_count_anew(world: World, wha
     assert "quarantined" not in world.did
 
 
+async def test_a_long_run_of_ours_in_front_is_no_reason_to_distrust_a_server(world: World) -> None:
+    world.running = frozenset({str(world.ours)})
+    await world.looks(3 * LOOKS)
+    assert "quarantined" not in world.did, "it has time limits of its own"
+
+
 @pytest.mark.parametrize(("moves", "marks"), [(0, 1), (MOST_MOVES - 1, 1), (MOST_MOVES, 0), (MOST_MOVES + 1, 0)])
 async def test_a_job_is_taken_back_for_an_idle_server_so_often_and_no_more(
     monkeypatch: pytest.MonkeyPatch, moves: int, marks: int
