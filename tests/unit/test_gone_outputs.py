@@ -92,17 +92,19 @@ async def test_another_name_of_the_same_run_is_the_result(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    "says",
+    ("says", "there"),
     [
-        ended("a_00001_.png"),
-        ended("a_00002_.png", "error"),
-        Answer(Known.UNKNOWN),
-        ended("a_00002_.png"),
+        (ended("a_00001_.png"), set()),
+        (ended("a_00002_.png", "error"), {"a_00002_.png"}),
+        (Answer(Known.UNKNOWN), set()),
+        (ended("a_00002_.png"), set()),
     ],
     ids=["the same name", "a run that failed", "nothing", "a name that is gone too"],
 )
-async def test_without_another_file_one_more_run_is_made(monkeypatch: pytest.MonkeyPatch, says: Answer) -> None:
-    job = Job(monkeypatch, there=set(), says=says)
+async def test_without_another_file_one_more_run_is_made(
+    monkeypatch: pytest.MonkeyPatch, says: Answer, there: set[str]
+) -> None:
+    job = Job(monkeypatch, there=there, says=says)
     with pytest.raises(Again):
         await job.collect()
     assert job.asked == 1, "once: no names are followed round and round"
