@@ -136,6 +136,8 @@ async def test_what_comes_of_each_row_can_be_read_meanwhile(api: Client, bench: 
     assert ([each["requeued_from"] for each in retried.json["requeued"]], retried.status) == ([str(jobs[1])], 0)
     shown = (await api.get(f"{PATH}/{batch}")).json
     assert [shown[name] for name in ("rows", "succeeded", "failed", "queued")] == [3, 1, 0, 2]
+    rows = (await api.get(f"{PATH}/{batch}/rows")).json["rows"]
+    assert [row["status"] for row in rows] == ["succeeded", "queued", "queued"], "a row is as its newest job is"
 
 
 async def test_a_paused_batch_is_claimed_from_no_more_until_it_goes_on(api: Client, bench: Bench) -> None:
