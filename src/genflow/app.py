@@ -225,7 +225,7 @@ async def run_worker(
         )
         worker = Worker(
             tools,
-            Ledger(DirectWriter(heart_pool), worker_id, timing, retention_s=settings.retention_s),
+            Ledger(DirectWriter(heart_pool, through_locks=False), worker_id, timing, retention_s=settings.retention_s),
             abilities,
             conninfo=conninfo,
             max_in_flight=settings.max_in_flight,

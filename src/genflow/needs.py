@@ -48,7 +48,7 @@ class Capabilities:
     """What one server has, out of its `/object_info`: for each node class the inputs that are choices out of a list."""
 
     def __init__(self, object_info: Mapping[str, Any]) -> None:
-        self._nodes = {name: dict(_choices(node)) for name, node in object_info.items()}
+        self._nodes = {name: dict(choices_of_node(node)) for name, node in object_info.items()}
         self._outputs = frozenset(
             name for name, node in object_info.items() if isinstance(node, dict) and node.get("output_node") is True
         )
@@ -137,7 +137,8 @@ def is_upload(spec: Any) -> bool:
     return isinstance(config, Mapping) and any(config.get(flag) for flag in _UPLOADS)
 
 
-def _choices(node: Any) -> Iterator[tuple[str, frozenset[str]]]:
+def choices_of_node(node: Any) -> Iterator[tuple[str, frozenset[str]]]:
+    """The inputs of a node that are choices out of a list in its description, each with the list; uploads aside."""
     groups = node.get("input") if isinstance(node, Mapping) else None
     for group in ("required", "optional"):
         fields = groups.get(group) if isinstance(groups, Mapping) else None
@@ -149,7 +150,7 @@ def _choices(node: Any) -> Iterator[tuple[str, frozenset[str]]]:
 
 def named_choices(inputs: Mapping[str, Any], node: Any) -> Iterator[tuple[str, str]]:
     """The inputs that are choices out of a list in this node's description, each with the text that is chosen."""
-    for name, _ in _choices(node):
+    for name, _ in choices_of_node(node):
         if isinstance(value := inputs.get(name), str):
             yield name, value
 

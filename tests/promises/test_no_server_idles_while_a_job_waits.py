@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from tests.support.service import Service, Simulator, small_workflow
+from tests.support.service import Service, Simulator, small_workflow, until
 
 ONE_RUN = {"posts": 1, "executions": 1, "interruptions": 0}
 
@@ -44,19 +44,31 @@ async def test_a_pending_prompt_goes_to_a_server_that_idles(genflow: Service) ->
 
 
 async def test_what_began_meanwhile_stays_whoever_dies(genflow: Service) -> None:
-    """Its worker dies with the mark written down; by the time another one looks, the prompt runs."""
+    """Its worker dies with the mark written down; when another one looks, the prompt runs, and would hear a cancel."""
     [busy] = await genflow.simulate()
+    await busy.knobs(hold=2)
+    stranger = await busy.prompt_of_another_client()
+    await busy.wait("held", stranger)
     await genflow.api()
     first = await genflow.worker("first", servers=[busy], grace_s=0)
-    running, waiting = await waits_behind(genflow, busy)
+    waiting = await genflow.submit()
+    await genflow.has(waiting, step="submit")
     assert await first.stop() == 0
     await genflow.sql("update genflow.submits set stop_reason = 'neighbour' where job_id = %s", waiting)
+    await busy.post("/interrupt", {"prompt_id": str(stranger)})
+    await busy.wait("held", waiting)
+    second = await genflow.worker("second", servers=[busy])
+    await genflow.has(waiting, state="held")
+
+    async def unmarked() -> bool:
+        return (
+            await genflow.sql("select 1 from genflow.submits where job_id = %s and stop_reason is null", waiting) != []
+        )
+
+    await until(unmarked, "the mark is taken off", 30.0)
+    assert not second.said("stopping")
     await busy.knobs(release=True)
-    await busy.wait("ended", running)
-    await busy.wait("running", waiting)
-    await genflow.worker("second", servers=[busy])
     await genflow.succeeded(waiting)
     story = await genflow.story(waiting)
     assert (len(story["submits"]), story["attempts_spent"], story["resubmits"]) == (1, 1, 0)
-    for job in (running, waiting):
-        assert await genflow.book(job) == ONE_RUN
+    assert await genflow.book(waiting) == ONE_RUN

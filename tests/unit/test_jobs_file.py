@@ -81,16 +81,16 @@ def test_every_bad_line_is_named(tmp_path: Path) -> None:
         json.dumps(good | {"set": {"1.colour": 1}}), json.dumps(good | {"set": {"9.color": 1}}),
         json.dumps(good | {"set": {"3.images": 1}}), json.dumps(good | {"sett": 1}),
         json.dumps({"workflow": "no.json"}),
-        json.dumps(good | {"priority": "high"}),
+        json.dumps(good | {"priority": "high"}), json.dumps(good | {"set": {"1.color": [1]}}),
     ]  # fmt: skip
     told = refused(tmp_path, "\n".join(rows)).split("\n  ")[1:]
-    assert [line.partition(":")[0] for line in told] == [f"line {number}" for number in range(2, 11)]
+    assert [line.partition(":")[0] for line in told] == [f"line {number}" for number in range(2, 12)]
     for line, words in zip(
         told,
         (
             "no JSON object", "lowercase UUID", "--workflow", "no input 'colour'; it has width, height",
             "no node '9'; it has 1, 3", "a link to another node", "unknown key 'sett'", "no.json can't be read",
-            "whole number from -100 to 100",
+            "whole number from -100 to 100", "not list",
         ),
         strict=True,
     ):  # fmt: skip

@@ -14,7 +14,7 @@ from genflow.settings import Settings
 
 if TYPE_CHECKING:
     from genflow.comfy import ComfyServer
-    from genflow.comfy.checkup import Lack
+    from genflow.comfy.checkup import Checked
 
 _NOTE = "InsightFace's own files (models/insightface/models/buffalo_l) can't be seen from outside."
 
@@ -30,7 +30,8 @@ def check(
 ) -> None:
     """Say which nodes, models and files each server lacks, and where each belongs, and whether the bucket answers.
 
-    Exit status 0 when every server has all, 1 when one lacks something or is away, or the bucket is (--store).
+    With a workflow of one's own also which of its links and inputs the server would refuse. Exit status 0 when every
+    server has all, 1 when one lacks something or is away, a workflow is wrong, or the bucket is away (--store).
     """
     from genflow.cli.talk import run_client
 
@@ -51,22 +52,26 @@ async def _check(settings: Settings, workflow: Path | None, as_json: bool) -> Ex
         found = await asyncio.gather(*(_of(client, graphs) for client in clients))
     named = dict(zip(settings.gpu, found, strict=True))
     place, trouble = await _bucket(settings)
-    whole = all(lacking == [] for lacking in found) and trouble is None
+    whole = all(not isinstance(checked, str) and checked.sound for checked in found) and trouble is None
     if as_json:
         servers = {
-            name: lacking if isinstance(lacking, str) else [asdict(lack) for lack in lacking]
-            for name, lacking in named.items()
+            name: checked if isinstance(checked, str) else [asdict(lack) for lack in checked.lacks]
+            for name, checked in named.items()
         }
+        faults = {name: checked.faults for name, checked in named.items() if not isinstance(checked, str)}
         store = {} if place is None else {"store": {"place": place, "trouble": trouble}}
-        print_json({"complete": whole, "lacks": servers} | store)
+        print_json({"complete": whole, "lacks": servers, "faults": faults} | store)
         return Exit.OK if whole else Exit.NEGATIVE
-    for name, lacking in named.items():
-        if isinstance(lacking, str):
-            typer.echo(f"{name}: {lacking}")
-        elif not lacking:
+    for name, checked in named.items():
+        if isinstance(checked, str):
+            typer.echo(f"{name}: {checked}")
+            continue
+        if checked.sound:
             typer.echo(f"{name}: has everything")
-        for lack in lacking if isinstance(lacking, list) else ():
+        for lack in checked.lacks:
             typer.echo(f"{name}: lacks the {lack.kind} {lack.name} ({lack.where})")
+        for fault in checked.faults:
+            typer.echo(f"{name}: {fault}")
     if place is not None:
         typer.echo(f"store: {place} {'answers' if trouble is None else f'fails: {trouble}'}")
     if workflow is None:
@@ -90,15 +95,14 @@ async def _bucket(settings: Settings) -> tuple[str | None, str | None]:
     return place_of(settings), None
 
 
-async def _of(client: ComfyServer, graphs: list[dict[str, Any]]) -> list[Lack] | str:
+async def _of(client: ComfyServer, graphs: list[dict[str, Any]]) -> Checked | str:
     from genflow.comfy import ComfyError
-    from genflow.comfy.checkup import lacks
+    from genflow.comfy.checkup import check_graphs
 
     try:
-        object_info = await client.object_info()
+        return await check_graphs(client, graphs)
     except ComfyError as error:
         return f"unreachable ({error})"
-    return list(dict.fromkeys(lack for graph in graphs for lack in lacks(graph, object_info)))
 
 
 def _portraits(settings: Settings) -> list[dict[str, Any]]:

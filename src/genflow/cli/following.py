@@ -77,12 +77,12 @@ def _state(job: dict[str, Any], story: dict[str, Any], *, silent_s: float | None
         return str(status)
     if status == "canceling":
         return "canceling"
+    if why := story.get("waits_because"):
+        return f"waiting: {why}"
     if state == "waiting":
         again_s = max(0, math.ceil(datetime.fromisoformat(story["runs_again_at"]).timestamp() - now))
         return f"attempt {story['attempts_spent']} failed, the next in {again_s} s"
     if state == "queued":
-        if why := story.get("waits_because"):
-            return f"waiting: {why}"
         if job["queue_position"] is not None and status == "queued":
             return f"queued, place {job['queue_position']}"
         return "waiting for a worker that goes on with it"

@@ -11,6 +11,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
+from urllib.parse import quote
 from uuid import UUID, uuid4
 
 import aiohttp
@@ -79,6 +80,15 @@ class ComfyServer:
     async def object_info(self) -> dict[str, Any]:
         """GET /object_info: every node class the server knows, most of a megabyte."""
         return await self._get_object("/object_info", timeout_s=OBJECT_INFO_TIMEOUT_S)
+
+    async def model_files(self, folder: str) -> frozenset[str]:
+        """GET /models/FOLDER: the files of one folder of models; none where the server knows no such folder."""
+        names = await self._get_names(f"/models/{quote(folder, safe='')}")
+        return frozenset(names or ())
+
+    async def model_folders(self) -> list[str]:
+        """GET /models: the folders that models are looked for in; none on a server without that route."""
+        return await self._get_names("/models") or []
 
     async def read_boot(self) -> UUID:
         """Which boot of the server this is: a hint, the same for all workers.
@@ -352,6 +362,16 @@ class ComfyServer:
         if status != 200 or not isinstance(answer, dict):
             raise ServerAnswered(status, _shown(body))
         return answer
+
+    async def _get_names(self, path: str) -> list[str] | None:
+        """A list of texts; None for a 404."""
+        status, body = await self._get(path, timeout_s=CALL_TIMEOUT_S, limit=MAX_JSON_BYTES)
+        if status == 404:
+            return None
+        answer = _json(body)
+        if status != 200 or not isinstance(answer, list):
+            raise ServerAnswered(status, _shown(body))
+        return [name for name in answer if isinstance(name, str)]
 
     async def _get(
         self, path: str, *, timeout_s: float, limit: int, params: Mapping[str, str] | None = None

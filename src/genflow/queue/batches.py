@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -76,7 +76,7 @@ class _Transaction:
 
 
 class Batches:
-    """Accepts batches and tells of them."""
+    """Accepts batches and tells of them. `hint` tells the workers of new jobs."""
 
     def __init__(
         self,
@@ -87,6 +87,7 @@ class Batches:
         queue_limit: int,
         retention_s: float,
         patience_s: float,
+        hint: Callable[[str], Awaitable[None]],
     ) -> None:
         self._pool = pool
         self._writer = DirectWriter(pool, patience_s=patience_s)
@@ -95,6 +96,7 @@ class Batches:
         self._limit = queue_limit
         self._retention_s = retention_s
         self._patience_s = patience_s
+        self._hint = hint
 
     async def create(self, name: str, rows: Sequence[BatchRow], *, retry_failed: bool = False, tenant: int = 1) -> UUID:
         """Commit the rows that are new, and the batch of them all; its id. Rows that are known join as they are.
@@ -114,6 +116,7 @@ class Batches:
                 if boottime() > give_up_at:
                     raise
                 await asyncio.sleep(_AGAIN_S)
+        await self._hint("queued")
         for job_id, row in failed:
             mended = Mended(workflow=row.job.workflow, body_hash=row.job.body_hash, values=row.values or None)
             with suppress(AlreadyRequeued):  # somebody else was faster

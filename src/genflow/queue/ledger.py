@@ -13,6 +13,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import psycopg
+import structlog
 from psycopg import errors as pg
 from psycopg.types.json import Json
 
@@ -22,7 +24,9 @@ from genflow.protocol import HistoryEntry, Timing, boottime
 from genflow.queue.abilities import ANYTHING, Ability
 from genflow.queue.hold import Hold, JobCanceled, LeaseLost, NotHeld, SlotTaken, StartByPassed
 from genflow.queue.records import Claim, LiveNews, StoredOutput, Work, work_of
-from genflow.queue.writer import Row, Writer
+from genflow.queue.writer import OUTAGE, Row, Writer
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,11 +337,31 @@ class Ledger:
     # --- all jobs of this worker ---
 
     async def heartbeat(self, holds: Sequence[Hold], *, draining: bool) -> set[UUID]:
-        """Renew every lease at once, mark those that are gone as lost; the jobs whose cancel is asked."""
+        """Renew every lease, mark those that are gone as lost; the jobs whose cancel is asked.
+
+        One statement for all of them. Where it fails, for a row that stays locked or whatever else, each job has one of
+        its own: what is wrong with one costs no other its lease. A row that is still locked then waits for the next
+        beat, neither renewed nor lost.
+        """
         held = [hold for hold in holds if not hold.lost]
+        try:
+            return await self._beat("heartbeat", held, draining)
+        except psycopg.Error as error:
+            if isinstance(error, OUTAGE) and not isinstance(error, pg.LockNotAvailable):
+                raise
+            log.warning("heartbeat_row_by_row", jobs=len(held), why=str(error).strip()[:200])
+        canceled: set[UUID] = set()
+        for hold in held:
+            try:
+                canceled |= await self._beat("heartbeat_now", [hold], draining)
+            except psycopg.Error as error:
+                log.warning("lease_not_renewed", job=str(hold.job_id), why=str(error).strip()[:200])
+        return canceled
+
+    async def _beat(self, name: str, held: Sequence[Hold], draining: bool) -> set[UUID]:
         asked_at = boottime()
         rows = await self._writer.write(
-            "heartbeat",
+            name,
             {
                 "worker": self._worker_id,
                 "jobs": [hold.job_id for hold in held],

@@ -33,7 +33,7 @@ from genflow.queue.records import (
     new_view,
     view_of,
 )
-from genflow.queue.servers import Servers
+from genflow.queue.servers import LATELY_S, Servers, why_bound
 from genflow.queue.statements import statement
 from genflow.queue.watches import Watches
 from genflow.queue.writer import OUTAGE, DirectWriter, Row
@@ -90,6 +90,7 @@ class Queue:
             queue_limit=queue_limit,
             retention_s=retention_s,
             patience_s=patience_s,
+            hint=self._hint,
         )
 
     async def enqueue(self, job: NewJob) -> JobView:
@@ -213,13 +214,20 @@ class Queue:
         return view_of(rows[0])
 
     async def story(self, job_id: UUID, *, tenant: int = 1) -> Row | None:
-        """The job's own story as job_story.sql tells it, and `waits_because` where no server is able; or None."""
-        rows = await self._writer.write("job_story", {"job": job_id, "tenant": tenant})
+        """The job's own story as job_story.sql tells it; or None.
+
+        `waits_because` says what a waiting job lacks: a server that is able, or the one that has its prompt.
+        """
+        rows = await self._writer.write("job_story", {"job": job_id, "tenant": tenant, "lately_s": LATELY_S})
         if not rows:
             return None
-        row = rows[0]
-        waits = State(row["state"]) in (State.QUEUED, State.WAITING) and row["server"] is None and row["needs"]
-        return row | {"waits_because": await self._classes.why_none(row["needs"]) if waits else None}
+        row, why = rows[0], None
+        if State(row["state"]) in (State.QUEUED, State.WAITING):
+            if row["server"] is not None:
+                why = why_bound(row)
+            elif row["needs"]:
+                why = await self._classes.why_none(row["needs"])
+        return row | {"waits_because": why}
 
     async def live(self, jobs: Sequence[UUID]) -> set[UUID]:
         """Those of the jobs that have not ended, whoever owns them; what is gone has."""

@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+from datetime import UTC
+
 from genflow.errors import GenflowError, clean_text
+from genflow.queue.registry import ServerState
 from genflow.queue.writer import Row, Writer
 
 LATELY_S = 60.0
 """Seconds within which a worker's word on a server counts."""
 _TOLD = 20
+
+
+def why_bound(story: Row) -> str | None:
+    """Why a job waits that belongs to one server, by its row of job_story.sql: that is away, or takes no new work.
+
+    None where the server is well: then a worker goes on with the job in a moment.
+    """
+    name, state = story["server"], ServerState(story["server_state"])
+    there = f"its prompt or its files are on {name}, which"
+    if state is ServerState.FORGOTTEN:
+        return f"it was on {name}, which is forgotten: it goes elsewhere in a moment"
+    if not story["server_seen"]:
+        at = story["server_seen_at"]
+        since = "yet" if at is None else f"since {at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+        return (
+            f"{there} no worker has seen {since}: start that server or its worker again, or give it up with:"
+            f" genflow servers forget {name}"
+        )
+    if state in (ServerState.QUARANTINED, ServerState.DRAINING):
+        said = f" ({story['server_reason']})" if story["server_reason"] else ""
+        return f"{there} is {state.name.lower()}{said}: it ends there, nothing new does"
+    return None
 
 
 class Servers:

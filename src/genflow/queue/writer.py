@@ -45,11 +45,15 @@ class Writer(Protocol):
 
 
 class DirectWriter:
-    """Sends each statement at once on a pooled connection, again and again through an outage of the database."""
+    """Sends each statement at once on a pooled connection, again and again through an outage of the database.
 
-    def __init__(self, pool: Pool, *, patience_s: float = 600.0) -> None:
+    `through_locks`: also where a row stayed locked for the whole `lock_timeout`; else the caller learns of that.
+    """
+
+    def __init__(self, pool: Pool, *, patience_s: float = 600.0, through_locks: bool = True) -> None:
         self._pool = pool
         self._patience_s = patience_s
+        self._through_locks = through_locks
         self.outages = 0
 
     async def write(self, name: str, params: Mapping[str, Any]) -> list[Row]:
@@ -62,7 +66,8 @@ class DirectWriter:
                     cursor = await connection.execute(statement(name), params)
                     return await cursor.fetchall() if cursor.description else []
             except OUTAGE as error:
-                if boottime() + delay_s > give_up_at:
+                locked = isinstance(error, psycopg.errors.LockNotAvailable)
+                if boottime() + delay_s > give_up_at or (locked and not self._through_locks):
                     raise
                 self.outages += 1
                 log.debug("statement_again", statement=name, error=str(error).strip()[:200])

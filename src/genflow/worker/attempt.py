@@ -56,7 +56,8 @@ class Attempt:
             await self._job.load()
             if self._job.work.step is Step.WAIT and self._job.work.submit is not None:
                 self._job.tools.fleet.free_slot(self._job.server, self._job.id)
-                await self._collecting.download(outputs_of(self._job.work.submit.entry), self._job.work.submit)
+                record = self._job.work.submit
+                await self._collecting.download(outputs_of(record.entry), record.uuid, record)
             submit = await self._submitting.take_over()
             while True:
                 if submit is None:
@@ -64,7 +65,7 @@ class Attempt:
                     submit = await self._submitting.submit(names)
                 entry = None if submit is None else await self._wait(submit)
                 if entry is not None:
-                    await self._collecting.download(entry.outputs, None)
+                    await self._collecting.download(entry.outputs, entry.submit)
                 submit = None  # its server forgot it: the same id once more
                 await self._job.load()
         except GivenAway:

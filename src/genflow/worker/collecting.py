@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import NoReturn
+from typing import Any, NoReturn
+from uuid import UUID
 
 import structlog
 
@@ -13,7 +14,7 @@ from genflow.comfy import ComfyError, OutputGone, ServerUnreachable
 from genflow.errors import GenflowError
 from genflow.jobs import State
 from genflow.outputs import walk_outputs
-from genflow.protocol import HistoryEntry
+from genflow.protocol import HistoryEntry, Known
 from genflow.queue.records import StoredOutput, SubmitRecord
 from genflow.worker import files
 from genflow.worker.endings import Open
@@ -39,10 +40,16 @@ class Collecting:
         self._job.tools.tell(AlreadyThere(self._job.id, submit.attempt, self._job.server.given))
         await self._job.ledger.run_ended(self._job.hold, submit.no, entry, executed=submit.executed)
         self._job.tools.fleet.free_slot(self._job.server, self._job.id)
-        await self.download(entry.outputs, None)
+        await self.download(entry.outputs, entry.submit)
 
-    async def download(self, outputs: dict[str, object], record: SubmitRecord | None) -> NoReturn:
-        """Bring every output into the store and commit the result. Its failures cost no run: only this is retried."""
+    async def download(
+        self, outputs: dict[str, Any], submit: UUID | None, record: SubmitRecord | None = None
+    ) -> NoReturn:
+        """Bring every output into the store and commit the result. Its failures cost no run: only this is retried.
+
+        `submit` is whose run it was. Where a file is gone, the names are tried that its server has for that run by now:
+        a prompt that the network delivered twice ran twice, and its second run replaced the entry of the first.
+        """
         failpoints.hit("download.before")
         found = walk_outputs(outputs)
         wanted = files.results(found, previews=self._job.tools.previews)
@@ -69,6 +76,10 @@ class Collecting:
                     break
                 await self._job.run.pause(REFUSED_AGAIN_S)
         except OutputGone as error:
+            others = await self._other_names(submit, outputs, record)
+            if others is not None:
+                log.info("other_names", job=str(self._job.id), server=self._job.server.name, why=str(error))
+                await self.download(others, None, record)
             await self._job.out.no_result(str(error), again=True)
         except ServerUnreachable as error:
             self._job.tools.fleet.trouble(self._job.server, f"download: {error}")
@@ -86,6 +97,18 @@ class Collecting:
         if state is State.SUCCEEDED:
             self._job.tools.tell(Done(self._job.id, self._job.attempt, self._job.server.given, stored))
         raise GivenAway
+
+    async def _other_names(
+        self, submit: UUID | None, tried: dict[str, Any], record: SubmitRecord | None
+    ) -> dict[str, Any] | None:
+        """The outputs that the server shows for this submit now, where they are others than those that were tried."""
+        if submit is None:
+            return None
+        answer = (await self._job.asker.look(submit)).answer
+        if answer.known is Known.CANT_TELL:
+            await self._later(f"a file is gone, and the server can't tell of another: {answer.why}", record)
+        entry = answer.entry if answer.known is Known.ENDED else None
+        return None if entry is None or entry.outcome != "success" or entry.outputs == tried else entry.outputs
 
     async def _later(self, why: str, record: SubmitRecord | None) -> NoReturn:
         """Try the download again after a back-off, for as long as the collect window is open."""

@@ -73,17 +73,19 @@ class Submitting:
         failpoints.hit("submit.before_intent")
         submit = await self._intent()
         failpoints.hit("submit.after_intent")
-        finding = await self._job.asker.clear(submit.uuid)
-        if finding.adopted is not None:
-            await self._collecting.adopt(submit, finding.adopted)
-        if finding.known in (Known.PENDING, Known.RUNNING, Known.ENDED):
-            await self._receipt(submit, None)
-            return submit
-        if finding.known is Known.CANT_TELL:
-            self._job.cant_tell(finding.answer)
-            await self._job.out.withdraw(submit, SERVER_AWAY_S)
-        failpoints.hit("submit.after_ask")
-        reply = await self._post(submit, names)
+        reply = None
+        while reply is None:
+            finding = await self._job.asker.clear(submit.uuid)
+            if finding.adopted is not None:
+                await self._collecting.adopt(submit, finding.adopted)
+            if finding.known in (Known.PENDING, Known.RUNNING, Known.ENDED):
+                await self._receipt(submit, None)
+                return submit
+            if finding.known is Known.CANT_TELL:
+                self._job.cant_tell(finding.answer)
+                await self._job.out.withdraw(submit, SERVER_AWAY_S)
+            failpoints.hit("submit.after_ask")
+            reply = await self._post(submit, names)
         failpoints.hit("submit.before_receipt")
         accepted = await self._settle(submit, reply)
         failpoints.hit("submit.after_receipt")
@@ -102,8 +104,12 @@ class Submitting:
         self._job.attempt = intent.attempt
         return Open(intent.no, uuid, intent.attempt, boot)
 
-    async def _post(self, submit: Open, names: dict[UUID, str]) -> PostReply:
-        """POST once. Nothing cancels it in mid-air: it ends by its own time limit, and its end is always looked at."""
+    async def _post(self, submit: Open, names: dict[UUID, str]) -> PostReply | None:
+        """POST once. Nothing cancels it in mid-air: it ends by its own time limit, and its end is always looked at.
+
+        None, with nothing sent, where the renewal before it took longer than settle: what the server said before that
+        is no longer believed, and it is to be asked again.
+        """
         listener = self._job.listen()
         await listener.opened()
         submit.listener = listener
@@ -116,9 +122,13 @@ class Submitting:
             submit_no=submit.no,
             extra_data=self._job.work.extra_data,
         )
+        began = boottime()
         limit = await room(self._job.tools, self._job.run)
         if self._job.run.cancel_asked:
             await self._job.out.withdraw(submit, 0.0)
+        if boottime() - began > self._job.tools.timing.settle_s:
+            log.warning("asks_again", job=str(self._job.id), server=self._job.server.name, why="a slow renewal")
+            return None
         return await self._job.server.comfy.post(body, job_id=self._job.id, timeout_s=limit, gate=self._gate)
 
     def _gate(self) -> bool:

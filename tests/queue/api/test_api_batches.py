@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 
 from genflow.failures import failure
@@ -77,6 +78,13 @@ async def test_the_same_file_twice_is_one_batch_and_runs_nothing_twice(api: Clie
     assert ([batch["name"] for batch in older["batches"]], older["next_cursor"]) == (["night"], None)
 
 
+async def test_its_jobs_are_announced_to_the_workers(api: Client, database: str) -> None:
+    async with await psycopg.AsyncConnection.connect(database, autocommit=True) as connection:
+        await connection.execute("listen genflow")
+        await send(api, a_row(1), a_row(2))
+        assert [note.payload async for note in connection.notifies(timeout=10, stop_after=1)] == ["queued"]
+
+
 async def test_nothing_of_a_bad_file_is_enqueued(api: Client, bench: Bench) -> None:
     known = a_row(1)
     await send(api, known)
@@ -128,6 +136,8 @@ async def test_what_comes_of_each_row_can_be_read_meanwhile(api: Client, bench: 
     assert ([each["requeued_from"] for each in retried.json["requeued"]], retried.status) == ([str(jobs[1])], 0)
     shown = (await api.get(f"{PATH}/{batch}")).json
     assert [shown[name] for name in ("rows", "succeeded", "failed", "queued")] == [3, 1, 0, 2]
+    rows = (await api.get(f"{PATH}/{batch}/rows")).json["rows"]
+    assert [row["status"] for row in rows] == ["succeeded", "queued", "queued"], "a row is as its newest job is"
 
 
 async def test_a_paused_batch_is_claimed_from_no_more_until_it_goes_on(api: Client, bench: Bench) -> None:

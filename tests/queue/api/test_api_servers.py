@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
+from pathlib import Path
 from uuid import uuid4
 
 from genflow.failures import failure
 from genflow.jobs import State
+from genflow.queue import Registry
 from tests.queue.conftest import Bench
 from tests.support.api import Client
 from tests.support.cli import Terminal
@@ -40,7 +44,41 @@ async def test_a_forgotten_server_is_listed_only_where_it_is_asked_for(api: Clie
     assert (wrong.status, wrong.code, wrong.details["field"]) == (400, "invalid_request", "all")
 
 
-async def test_how_things_stand_is_one_look(api: Client, bench: Bench, tmp_path: object) -> None:
+async def test_a_server_that_was_just_seen_is_forgotten_only_with_yes(
+    api: Client, bench: Bench, tmp_path: Path
+) -> None:
+    server = await bench.server(NAME)
+    job = await bench.enqueue()
+    ledger = await bench.worker("w1")
+    [hold] = await bench.claim("w1", server)
+    await ledger.intent(hold, submit=uuid4(), server_id=server, boot=None, slots=2)
+    await ledger.release(hold)
+    await Registry(bench.writer, bench.worker_ids["w1"]).probed(server, url="http://10.0.0.1:8188", healthy=True)
+    terminal = Terminal(tmp_path, api.url)
+    refused = await terminal.run("servers", "forget", NAME)
+    refused.says("or say --yes")
+    row = await bench.row(job)
+    assert (refused.status, row["server_id"]) == (1, server), "nothing was given up"
+    done = await terminal.run("servers", "forget", NAME, "--yes")
+    assert (done.status, done.out) == (0, f"{NAME}: forgotten, 0 prompt(s) of ours there\n")
+    row = await bench.row(job)
+    assert (row["state"], row["server_id"], row["resubmits"]) == (State.QUEUED, None, 1), "it goes elsewhere, counted"
+
+
+async def test_the_watched_status_is_shown_again(api: Client, bench: Bench, tmp_path: Path) -> None:
+    async with Terminal(tmp_path, api.url).running("status", "--watch") as command:
+        shown = command.process.stdout
+        assert shown is not None
+        async with asyncio.timeout(30):
+            await shown.readuntil(b"queue     0 queued")
+            await bench.enqueue()
+            await shown.readuntil(b"queue     1 queued")
+        command.process.send_signal(signal.SIGINT)
+        ended = await command.end()
+    assert (ended.status, "Traceback" in ended.err) == (130, False)
+
+
+async def test_how_things_stand_is_one_look(api: Client, bench: Bench, tmp_path: Path) -> None:
     server = await bench.server(NAME, slots=4)
     jobs = [await bench.enqueue() for _ in range(4)]
     ledger = await bench.worker("w1")
@@ -64,7 +102,7 @@ async def test_how_things_stand_is_one_look(api: Client, bench: Bench, tmp_path:
     [worker] = (await api.get("/genflow/v1/workers")).json["workers"]
     assert (worker["name"], worker["jobs"], worker["id"]) == ("w1", 1, str(bench.worker_ids["w1"]))
 
-    terminal = Terminal(tmp_path, api.url)  # type: ignore[arg-type]
+    terminal = Terminal(tmp_path, api.url)
     screen = (await terminal.run("status")).out
     assert "1 queued, the oldest for" in screen
     assert "1 job(s) wait for servers that nobody sees" in screen

@@ -90,7 +90,7 @@ create table genflow.jobs (
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
 
 create index jobs_claim on genflow.jobs (class_id, priority, vtime, seq) where state = 2 and server_id is null;
-create index jobs_bound on genflow.jobs (server_id, seq) where state = 2 and server_id is not null;
+create index jobs_bound on genflow.jobs (server_id, seq) where state in (1, 2) and server_id is not null;
 create index jobs_due on genflow.jobs (run_at) where state = 1;
 create index jobs_held on genflow.jobs (server_id) where state = 3;
 create index jobs_start_by on genflow.jobs (start_by) where state in (1, 2) and start_by is not null;

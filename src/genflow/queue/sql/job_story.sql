@@ -1,8 +1,14 @@
--- One job's own story: its attempts and submits, and why it waits. Locks: none. Index: jobs_pkey and the two primary keys.
+-- One job's own story: its attempts and submits, and why it waits. Locks: none. Index: jobs_pkey, the two primary
+-- keys; worker_servers is small.
 select j.id, j.state, j.step, j.token, j.worker_id, j.attempt, j.takeovers, j.resubmits, j.collects, j.moved, j.doubled,
        nullif(j.run_at, 'infinity') as run_at, j.start_by, j.lease_until, j.executing_at, j.cancel_at, j.created_at, j.ended_at, j.error,
        j.requeued_as, s.requeued_from, coalesce(s.root_id, j.id) as root_id, s.params, s.set_values, s.metadata,
-       bound.name as server, class.needs,
+       bound.name as server, class.needs, bound.state as server_state, bound.reason as server_reason,
+       bound.last_seen_at as server_seen_at,
+       exists (
+           select 1 from genflow.worker_servers as ws
+           where ws.server_id = bound.id and ws.healthy and ws.seen_at > genflow.clock() - %(lately_s)s * interval '1 s'
+       ) as server_seen,
        coalesce((
            select json_agg(json_build_object(
                       'no', a.no, 'server', v.name, 'worker', a.worker_id, 'started_at', a.started_at,
