@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse
 from genflow.accounts import Accounts
 from genflow.api import create_app
 from genflow.postgres.pool import Pool, open_pool
-from genflow.queue import DirectWriter, Queue
+from genflow.queue import Queue
 from genflow.settings import Settings
 from genflow.storage.local import LocalStore
 
@@ -52,7 +52,7 @@ async def serve(conninfo: str, folder: Path) -> None:
         settings = Settings.model_validate({"queue_limit": QUEUE_LIMIT})
         queue = Queue(pool, queue_limit=settings.queue_limit, retention_s=settings.retention_s)
         app = create_app(
-            queue, LocalStore(folder), settings, pool, link_secret=b"bench", accounts=Accounts(DirectWriter(pool))
+            queue, LocalStore(folder), settings, pool, link_secret=b"bench", accounts=Accounts(queue.writer)
         )
         add_floor(app, pool)
         listener = socket.create_server(("127.0.0.1", 0), backlog=1024)

@@ -45,8 +45,6 @@ ACCEPTED_PREFETCH = 1_000
 API_CONNECTIONS = 8
 INTAKE_CONNECTIONS = 4
 WORKER_CONNECTIONS = 8
-ACCOUNTS_PATIENCE_S = 10.0
-"""Seconds that a request waits to have its key looked up while the database is away."""
 GOODBYE_S = 5.0
 """Seconds that an ending worker tries to take itself off the list, which goes by when it was last seen anyway."""
 
@@ -119,9 +117,9 @@ async def run_api(settings: Settings, conninfo: str) -> AsyncIterator[str]:
 
     async with AsyncExitStack() as stack:
         pool = await stack.enter_async_context(await open_pool(conninfo, 2, API_CONNECTIONS))
-        accounts = Accounts(DirectWriter(pool, patience_s=ACCOUNTS_PATIENCE_S))
-        await check_address(settings, accounts)
         queue = Queue(pool, queue_limit=settings.queue_limit, retention_s=settings.retention_s)
+        accounts = Accounts(queue.writer)
+        await check_address(settings, accounts)
         listener = _listen(settings.host, settings.port)
         stack.callback(listener.close)
         store = await claim_store(settings, pool)

@@ -15,7 +15,7 @@ import uvicorn
 from genflow.accounts import Accounts
 from genflow.api import create_app
 from genflow.postgres.pool import Pool
-from genflow.queue import DirectWriter, Queue
+from genflow.queue import Queue
 from genflow.settings import Settings
 from genflow.storage.store import Store
 
@@ -82,7 +82,7 @@ class Client:
 @asynccontextmanager
 async def serving(queue: Queue, store: Store, settings: Settings, pool: Pool) -> AsyncIterator[Client]:
     """A client of an API that runs for as long as the context is open."""
-    app = create_app(queue, store, settings, pool, link_secret=LINK_SECRET, accounts=Accounts(DirectWriter(pool)))
+    app = create_app(queue, store, settings, pool, link_secret=LINK_SECRET, accounts=Accounts(queue.writer))
     # Named as TCP, for asyncio sends at once on such sockets only: else each answer waits 40 ms for a delayed ACK.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))

@@ -19,6 +19,8 @@ keys = typer.Typer(no_args_is_help=True, help="Make, list, end and replace the k
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The key's name.")]
 
 _COLUMNS = ("name", "tenant", "role", "prefix", "created_at", "last_used_at", "ends_at")
+PATIENCE_S = 10.0
+"""Seconds that the database may be away."""
 _OVERLAP_S = 24 * 3600.0
 _LONGEST = 100
 
@@ -126,7 +128,7 @@ async def _done(settings: Settings, work: Callable[[Accounts], Awaitable[Any]]) 
     app.prepare(quiet)
     try:
         async with app.open_database(settings) as conninfo, await open_pool(conninfo, 1, 1) as pool:
-            return await work(Accounts(DirectWriter(pool, patience_s=app.ACCOUNTS_PATIENCE_S)))
+            return await work(Accounts(DirectWriter(pool, patience_s=PATIENCE_S)))
     except GenflowError as error:
         raise Refused(error.status, error.code, error.message, error.details or {}) from None
 

@@ -66,17 +66,18 @@ class Queue:
 
     def __init__(self, pool: Pool, *, queue_limit: int, retention_s: float, patience_s: float = 10.0) -> None:
         self._pool = pool
-        self._writer = DirectWriter(pool, patience_s=patience_s)
+        self.writer = DirectWriter(pool, patience_s=patience_s)
+        """Waits through an outage as this queue does."""
         self._limit = queue_limit
         self._retention_s = retention_s
         self._hints: dict[str, asyncio.Task[None]] = {}
-        self._classes = Classes(self._writer)
-        self.servers = Servers(self._writer)
-        self.watches = Watches(self._writer)
-        self.files = Files(self._writer, retention_s=retention_s)
-        self.erasure = Erasure(self._writer)
+        self._classes = Classes(self.writer)
+        self.servers = Servers(self.writer)
+        self.watches = Watches(self.writer)
+        self.files = Files(self.writer, retention_s=retention_s)
+        self.erasure = Erasure(self.writer)
         self.dead = DeadLetters(
-            self._writer,
+            self.writer,
             self._classes,
             queue_limit=queue_limit,
             retention_s=retention_s,
@@ -146,7 +147,7 @@ class Queue:
         return owner["job_id"] if owner is not None and bytes(owner["body_hash"]) == body_hash else None
 
     async def _key_owner(self, key: str | None, tenant: int) -> Row | None:
-        rows = await self._writer.write("key_owner", {"tenant": tenant, "scope": "submit", "key": key})
+        rows = await self.writer.write("key_owner", {"tenant": tenant, "scope": "submit", "key": key})
         return rows[0] if rows else None
 
     async def enqueue_many(
@@ -155,7 +156,7 @@ class Queue:
         """Commit those of many jobs with ids of their own that are new; see `many.enqueue_many`."""
         classes = await self._classes.of([job.workflow for job in jobs])
         arrivals = await enqueue_many(
-            self._writer, jobs, classes, scope=scope, queue_limit=self._limit, retention_s=self._retention_s,
+            self.writer, jobs, classes, scope=scope, queue_limit=self._limit, retention_s=self._retention_s,
             rabbit_queue=rabbit_queue,
         )  # fmt: skip
         if any(arrival.fate is Fate.NEW for arrival in arrivals):
@@ -164,13 +165,13 @@ class Queue:
 
     async def has_room(self) -> bool:
         """Whether a tenth of `queue_limit` is free again: who stopped at the limit may go on."""
-        rows = await self._writer.write("room", {"queue_limit": self._limit})
+        rows = await self.writer.write("room", {"queue_limit": self._limit})
         live: int = rows[0]["live"]
         return live <= self._limit - max(1, self._limit // 10)
 
     async def settled(self, jobs: Sequence[UUID]) -> set[UUID]:
         """Those of the jobs that are over, their dead letters told."""
-        return {row["id"] for row in await self._writer.write("settled", {"jobs": list(jobs)})}
+        return {row["id"] for row in await self.writer.write("settled", {"jobs": list(jobs)})}
 
     async def _insert(self, params: Mapping[str, Any]) -> Row:
         try:
@@ -187,7 +188,7 @@ class Queue:
         return row
 
     async def _full(self, live: int) -> QueueFull:
-        rate = await self._writer.write("drain_rate", {})
+        rate = await self.writer.write("drain_rate", {})
         return QueueFull(live, self._limit, retry_after_s(live - self._limit + 1, rate[0]["ended"]))
 
     def _hint_soon(self, payload: str) -> None:
@@ -206,7 +207,7 @@ class Queue:
 
     async def view(self, job_id: UUID, *, tenant: int = 1, watched: bool = False) -> JobView | None:
         """The job as clients see it, or None. `watched` asks its holder to write live progress for a while."""
-        rows = await self._writer.write("job_view", {"jobs": [job_id], "tenant": tenant})
+        rows = await self.writer.write("job_view", {"jobs": [job_id], "tenant": tenant})
         if not rows:
             return None
         if watched and rows[0]["unwatched"] and not State(rows[0]["state"]).terminal:
@@ -218,7 +219,7 @@ class Queue:
 
         `waits_because` says what a waiting job lacks: a server that is able, or the one that has its prompt.
         """
-        rows = await self._writer.write("job_story", {"job": job_id, "tenant": tenant, "lately_s": LATELY_S})
+        rows = await self.writer.write("job_story", {"job": job_id, "tenant": tenant, "lately_s": LATELY_S})
         if not rows:
             return None
         row, why = rows[0], None
@@ -231,7 +232,7 @@ class Queue:
 
     async def live(self, jobs: Sequence[UUID]) -> set[UUID]:
         """Those of the jobs that have not ended, whoever owns them; what is gone has."""
-        return {row["id"] for row in await self._writer.write("live_of", {"jobs": list(jobs)})}
+        return {row["id"] for row in await self.writer.write("live_of", {"jobs": list(jobs)})}
 
     async def page(
         self,
@@ -252,7 +253,7 @@ class Queue:
             ends = [State[status.name] for status in statuses if status.terminal]
             live = [status.value for status in statuses if not status.terminal]
             states = [*ends, *((State.WAITING, State.QUEUED, State.HELD) if live else ())]
-        return await self._writer.write(
+        return await self.writer.write(
             "job_list",
             {
                 "tenant": tenant,
@@ -269,12 +270,12 @@ class Queue:
 
         An asset whose bytes are gone stands there as it was sent.
         """
-        rows = await self._writer.write("job_workflow", {"job": job_id, "tenant": tenant})
+        rows = await self.writer.write("job_workflow", {"job": job_id, "tenant": tenant})
         return None if not rows else await asyncio.to_thread(_resolved, job_id, rows[0])
 
     async def cancel(self, job_id: UUID, *, tenant: int = 1) -> bool:
         """Cancel, or ask its holder to; False for an unknown job. Idempotent; a finished job stays as it is."""
-        rows = await self._writer.write("cancel", {"job": job_id, "tenant": tenant, "retention_s": self._retention_s})
+        rows = await self.writer.write("cancel", {"job": job_id, "tenant": tenant, "retention_s": self._retention_s})
         if rows and rows[0]["changed"]:
             await self._hint(f"cancel:{job_id}")
         return bool(rows)
@@ -288,7 +289,7 @@ class Queue:
 
     async def assets(self, ids: Sequence[UUID], *, tenant: int | None = 1) -> dict[UUID, AssetRecord]:
         """Those of the assets that this tenant (None = any) has, by id."""
-        rows = await self._writer.write("assets_by_id", {"assets": list(ids), "tenant": tenant})
+        rows = await self.writer.write("assets_by_id", {"assets": list(ids), "tenant": tenant})
         return {row["id"]: _asset_of(row) for row in rows}
 
     async def known_nodes(self, *, now: bool = False, anew: bool = False) -> FleetNodes | None:
