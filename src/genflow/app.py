@@ -217,6 +217,7 @@ async def run_worker(
             collect_window_s=settings.collect_window_s,
             stuck_s=settings.stuck_s,
             tell=tell,
+            sealer=settings.sealer,
             can=abilities.can,
             will_run=abilities.will_run,
             previews=settings.previews,

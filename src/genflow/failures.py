@@ -36,6 +36,7 @@ CLASS_OF: dict[str, FailureClass] = {
     "half_valid": FailureClass.PERMANENT,
     "input_too_large": FailureClass.PERMANENT,
     "input_unavailable": FailureClass.PERMANENT,
+    "sealing_key_missing": FailureClass.PERMANENT,
     "server_unreadable": FailureClass.PERMANENT,
     "node_execution_error": FailureClass.PERMANENT,
     "lost_too_often": FailureClass.PERMANENT,

@@ -35,6 +35,7 @@ from pydantic_settings import (
 
 from genflow.failures import Policy
 from genflow.protocol import Timing
+from genflow.sealing import Sealer, read_keys
 
 
 def _parse_servers(value: Any) -> Any:
@@ -215,6 +216,11 @@ class Settings(BaseSettings):
     stream_heartbeat_s: float = Field(
         10.0, gt=0, le=15, description="Seconds of silence after which an event stream says that it is still there."
     )
+    sealing_key: SecretStr | None = Field(
+        None,
+        description="Seals the Comfy keys of jobs (`extra_data.api_key_comfy_org`): 32 random bytes as base64, the"
+        " same for API and workers; of several, separated by commas, the first seals. None = those keys are dropped.",
+    )
     queue_limit: int = Field(10_000, ge=1, description="Live jobs the queue accepts; past it 429 `queue_full`.")
     retention_s: float = Field(
         30 * 86_400.0, gt=0, description="Seconds that a finished job and its pictures are kept."
@@ -386,6 +392,18 @@ class Settings(BaseSettings):
     @classmethod
     def _endpoint(cls, url: str | None) -> str | None:
         return url if url is None else _plain_url(url, "credentials belong into the environment")
+
+    @field_validator("sealing_key")
+    @classmethod
+    def _whole_keys(cls, given: SecretStr | None) -> SecretStr | None:
+        if given is not None:
+            read_keys(given.get_secret_value())
+        return given
+
+    @property
+    def sealer(self) -> Sealer:
+        """Seals and opens by `sealing_key`."""
+        return Sealer(read_keys("" if self.sealing_key is None else self.sealing_key.get_secret_value()))
 
     @field_validator("cors_origins")
     @classmethod

@@ -50,14 +50,15 @@ def routes(context: Context) -> APIRouter:
         settings = context.settings
         await check_runnable(context.queue, graph, await context.queue.known_nodes(), lenient=settings.lenient)
         await check_assets(context.queue, refs, tenant=tenant_of(request))
+        job_id = uuid4()
         job = NewJob(
-            id=uuid4(),
+            id=job_id,
             workflow=text,
             body_hash=hash,
             policy=settings.policy(),
             assets=tuple(ref.id for ref in refs),
             metadata=metadata,
-            extra_data=extra_data,
+            sealed=None if extra_data is None else settings.sealer.seal(job_id, extra_data),
             idempotency_key=key,
             tenant=tenant_of(request),
         )

@@ -170,7 +170,7 @@ def settings_command(
     from genflow.cli.options import read_settings
 
     shown = read_settings().model_dump(mode="json")
-    for secret in ("database_url", "rabbitmq"):
+    for secret in ("database_url", "rabbitmq", "sealing_key"):
         if shown.get(secret):
             shown[secret] = "set, not shown"
     if as_json:

@@ -111,7 +111,7 @@ class Queue:
             "workflow": job.workflow,
             "params": None if job.params is None else Json(job.params),
             "metadata": Jsonb(job.metadata),
-            "extra_data": None if job.extra_data is None else Json(job.extra_data),
+            "sealed": job.sealed,
             "policy": Json(job.policy.to_json()),
             "assets": list(job.assets),
             "queue_limit": self._limit,

@@ -43,7 +43,8 @@ class NewJob:
     assets: tuple[UUID, ...] = ()
     params: dict[str, Any] | None = None
     metadata: dict[str, str] = field(default_factory=dict)
-    extra_data: dict[str, Any] | None = None
+    sealed: bytes | None = None
+    """What only a worker may open, erased at the job's end."""
     idempotency_key: str | None = None
     start_by_s: float | None = None
     priority: int = 0
@@ -193,7 +194,7 @@ class Work:
     server_id: int | None
     workflow: str
     policy: Policy
-    extra_data: dict[str, Any] | None
+    sealed: bytes | None
     submit: SubmitRecord | None
     doubtful: frozenset[int]
     """Servers where a submit of this job was closed without its end being seen."""
@@ -335,7 +336,7 @@ def work_of(row: dict[str, Any]) -> Work:
         server_id=row["server_id"],
         workflow=row["workflow"],
         policy=Policy.from_json(row["policy"]),
-        extra_data=row["extra_data"],
+        sealed=None if row["sealed"] is None else bytes(row["sealed"]),
         submit=None
         if submit is None
         else SubmitRecord(

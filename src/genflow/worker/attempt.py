@@ -20,6 +20,7 @@ from genflow.jobs import Step, StopReason, SubmitState
 from genflow.protocol import HistoryEntry, Known, boottime
 from genflow.queue import NotHeld
 from genflow.queue.records import Claim, input_names
+from genflow.sealing import CantOpen
 from genflow.storage.store import BlobDamaged, BlobMissing
 from genflow.worker import files
 from genflow.worker.asking import outputs_of
@@ -78,6 +79,11 @@ class Attempt:
 
     async def _upload(self) -> dict[UUID, str]:
         """Every input lies on the server; the names that the graph is to load."""
+        if self._job.work.sealed is not None:
+            try:
+                self._job.extra_data = self._job.tools.sealer.open(self._job.id, self._job.work.sealed)
+            except CantOpen as error:
+                await self._job.out.refuse(failure(error.code, error.message))
         self._job.listen()
         if self._job.work.inputs:
             failpoints.hit("upload.before")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 from uuid import UUID
 
 from genflow.comfy import ComfyError
@@ -35,6 +36,8 @@ class HeldJob:
         self.claim = claim
         self.server = server
         self.listener: Listener | None = None
+        self.extra_data: dict[str, Any] | None = None
+        """What its client gave the job for the worker alone, once it was opened."""
         self.attempt = 0
         """The number of the attempt in hand, once there is one."""
 

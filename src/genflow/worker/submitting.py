@@ -120,7 +120,7 @@ class Submitting:
             token=self._job.hold.token,
             client_id=listener.client_id,
             submit_no=submit.no,
-            extra_data=self._job.work.extra_data,
+            extra_data=self._job.extra_data,
         )
         began = boottime()
         limit = await room(self._job.tools, self._job.run)

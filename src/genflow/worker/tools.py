@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from genflow.fleet import Fleet
 from genflow.protocol import Timing
 from genflow.queue import Ledger
+from genflow.sealing import Sealer
 from genflow.storage.store import Store
 from genflow.worker.live import LiveProgress
 from genflow.worker.telling import Teller, silent
@@ -27,6 +28,8 @@ class Tools:
     poll_s: float
     stop_grace_s: float
     collect_window_s: float
+    sealer: Sealer = field(default_factory=lambda: Sealer([]))
+    """Opens what clients gave their jobs for the worker alone."""
     previews: bool = False
     """Whether temporary files are results."""
     cancel_unreachable_s: float = 60.0

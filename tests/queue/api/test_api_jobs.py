@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
+
+from pydantic import SecretStr
 
 from genflow.failures import failure
 from genflow.jobs import State, SubmitState
@@ -396,13 +399,34 @@ async def test_an_unknown_job_is_404(api: Client, bench: Bench) -> None:
             assert (answer.status, answer.code) == (404, "not_found"), path
 
 
-async def test_a_credential_is_kept_for_the_worker_and_shown_to_nobody(api: Client, bench: Bench) -> None:
-    body = {"workflow": GRAPH, "extra_data": {"api_key_comfy_org": "SECRET"}}
-    answer = await api.post(JOBS, json=body)
+async def test_a_credential_is_kept_sealed_for_the_worker_until_the_jobs_end(
+    bench: Bench, store: LocalStore, settings: Settings
+) -> None:
+    key = base64.b64encode(bytes(32)).decode()
+    sealing = settings.model_copy(update={"sealing_key": SecretStr(key)})
+    secret = {"api_key_comfy_org": "SECRET-OF-ANNA"}
+    async with serving(bench.queue, store, sealing, bench.pool) as api:
+        answer = await api.post(JOBS, json={"workflow": GRAPH, "extra_data": secret})
+        assert answer.status == 201
+        job = UUID(answer.json["id"])
+        for path in (f"{JOBS}/{job}", f"{JOBS}/{job}/workflow", f"/genflow/v1/jobs/{job}", "/genflow/v1/jobs"):
+            assert b"SECRET" not in (await api.get(path)).body
+    tables = await bench.rows("select table_name as name from information_schema.tables where table_schema = 'genflow'")
+    for table in tables:
+        dumped = await bench.rows(f"select t::text as row from genflow.{table['name']} as t")  # noqa: S608 - our own
+        text = "".join(row["row"] for row in dumped)
+        assert "SECRET" not in text, table["name"]
+        assert b"SECRET".hex() not in text, table["name"]
+    [hold] = await bench.claim("w1", await bench.server())
+    ledger = await bench.worker("w1")
+    sealed = (await ledger.load(hold)).sealed
+    assert sealed is not None
+    assert sealing.sealer.open(job, sealed) == secret
+    await ledger.end_attempt(hold, state=State.CANCELED, no=0, submit_state=SubmitState.WITHDRAWN)
+    assert await bench.rows("select job_id from genflow.job_secrets") == [], "it goes with the job's end"
+
+
+async def test_a_credential_is_dropped_where_it_can_not_be_sealed(api: Client, bench: Bench) -> None:
+    answer = await api.post(JOBS, json={"workflow": GRAPH, "extra_data": {"api_key_comfy_org": "SECRET"}})
     assert answer.status == 201
-    job = answer.json["id"]
-    server = await bench.server()
-    [hold] = await bench.claim("w1", server)
-    assert (await (await bench.worker("w1")).load(hold)).extra_data == {"api_key_comfy_org": "SECRET"}
-    for path in (f"{JOBS}/{job}", f"/genflow/v1/jobs/{job}", "/genflow/v1/jobs"):
-        assert b"SECRET" not in (await api.get(path)).body
+    assert await bench.rows("select job_id from genflow.job_secrets") == []

@@ -110,7 +110,6 @@ create table genflow.job_specs (
     params        json,
     set_values    json,                                  -- of a requeued job: all that was set in it, by NODE.INPUT
     metadata      jsonb not null default '{}',
-    extra_data    json,
     policy        json not null,
     needs         json,
     trace_parent  text,
@@ -325,6 +324,22 @@ end
 $$;
 create trigger jobs_leave_scrubs after update of state on genflow.jobs
     for each row when (new.state >= 10 and old.state < 10) execute function genflow.leave_scrubs();
+
+-- What a client gave its job for others' eyes only: sealed, and gone with the job's end, whichever statement ends it.
+create table genflow.job_secrets (
+    job_id uuid primary key references genflow.jobs on delete cascade,
+    sealed bytea not null
+);
+create function genflow.forget_secret() returns trigger
+    language plpgsql as
+$$
+begin
+    delete from genflow.job_secrets where job_id = new.id;
+    return null;
+end
+$$;
+create trigger jobs_forget_secret after update of state on genflow.jobs
+    for each row when (new.state >= 10 and old.state < 10) execute function genflow.forget_secret();
 
 create table genflow.blobs (
     hash       bytea primary key,                        -- BLAKE3

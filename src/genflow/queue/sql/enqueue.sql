@@ -25,9 +25,12 @@ with depth as (
     from admitted
     returning id, created_at, expires_at
 ), new_spec as (
-    insert into genflow.job_specs (job_id, workflow, body_hash, params, metadata, extra_data, policy)
-    select id, %(workflow)s, %(body_hash)s, %(params)s, %(metadata)s, %(extra_data)s, %(policy)s
+    insert into genflow.job_specs (job_id, workflow, body_hash, params, metadata, policy)
+    select id, %(workflow)s, %(body_hash)s, %(params)s, %(metadata)s, %(policy)s
     from new_job
+), new_secret as (
+    insert into genflow.job_secrets (job_id, sealed)
+    select id, %(sealed)s from new_job where %(sealed)s::bytea is not null
 ), new_refs as (
     insert into genflow.job_assets (asset_id, job_id)
     select asset, new_job.id

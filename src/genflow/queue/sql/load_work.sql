@@ -1,6 +1,6 @@
 -- What the holder of a job needs to go on after its last checkpoint. Locks: none. Index: the primary keys.
 select j.id, j.step, j.attempt, j.takeovers, j.resubmits, j.collects, j.cancel_at, j.executing_at, j.server_id,
-       s.workflow, s.policy, s.extra_data,
+       s.workflow, s.policy, (select x.sealed from genflow.job_secrets as x where x.job_id = j.id) as sealed,
        (select row_to_json(u) from (
             select no, uuid, attempt, server_id, boot, slot, state, client_id, stop_reason, entry,
                    exec_start_ms, exec_end_ms,

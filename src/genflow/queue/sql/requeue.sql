@@ -23,10 +23,10 @@ with dead as materialized (
     left join genflow.batches as b on b.id = d.batch_id
     returning id
 ), new_spec as (
-    insert into genflow.job_specs (job_id, workflow, body_hash, params, set_values, metadata, extra_data, policy, key_id,
+    insert into genflow.job_specs (job_id, workflow, body_hash, params, set_values, metadata, policy, key_id,
                                    requeued_from, root_id, rabbit_queue)
     select new_job.id, %(workflow)s, coalesce(%(body_hash)s, s.body_hash), %(params)s, %(set_values)s, s.metadata,
-           s.extra_data, s.policy, s.key_id, s.job_id, coalesce(s.root_id, s.job_id), s.rabbit_queue
+           s.policy, s.key_id, s.job_id, coalesce(s.root_id, s.job_id), s.rabbit_queue
     from new_job, admitted
     join genflow.job_specs as s on s.job_id = admitted.id
 ), new_refs as (
