@@ -16,6 +16,7 @@ from bench import (
     polls,
     queue_floor,
     rabbit_intake,
+    streams,
 )
 
 BENCHES = {
@@ -29,6 +30,7 @@ BENCHES = {
     "false_ends": false_ends.run,
     "polls": polls.run,
     "large_assets": large_assets.run,
+    "streams": streams.run,
 }
 
 

@@ -1,0 +1,95 @@
+"""Two hundred event streams on one API process: what they take of its memory, and what they cost the jobs meanwhile.
+
+The streams watch jobs that wait; beside them jobs run one after another, in turns of a block with streams and one
+without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from uuid import UUID
+
+import aiohttp
+
+from bench.place import place, spread, verdict
+from tests.support.service import Process, Service, small_workflow
+
+STREAMS, JOBS, BLOCKS = 200, 40, 4
+WARM_UP = 20
+
+
+async def run() -> bool:
+    """Print memory and ratio; whether both hold."""
+    print(
+        f"streams: {STREAMS} event streams on one API process, {JOBS} short jobs a block, {BLOCKS} blocks of each kind"
+    )
+    with_streams: list[float] = []
+    without: list[float] = []
+    async with place() as genflow:
+        [server] = await genflow.simulate(seconds_per_megapixel=0)
+        api = await genflow.api()
+        watched = [await genflow.submit(waiting(number)) for number in range(STREAMS)]
+        await genflow.sql("update genflow.jobs set state = 1, run_at = 'infinity' where state = 2")
+        await genflow.worker(servers=[server], lease=30, log_level="warning")
+        await _jobs(genflow, WARM_UP)
+        peak = 0
+        for _ in range(BLOCKS):
+            without += await _jobs(genflow, JOBS)
+            async with _streams(genflow, watched):
+                with_streams += await _jobs(genflow, JOBS)
+                peak = max(peak, _resident(api))
+    print(f"  without: {spread(without)}   with {STREAMS} streams: {spread(with_streams)}")
+    ratio = statistics.median(with_streams) / statistics.median(without)
+    return all(
+        [
+            verdict("MB of memory of the API process", peak / 1_000_000, 150.0),
+            verdict("p50 ratio of the jobs", ratio, 1.05),
+        ]
+    )
+
+
+def waiting(number: int) -> dict[str, object]:
+    """A workflow of its own for each watched job."""
+    return small_workflow(color=10_000 + number)
+
+
+async def _jobs(genflow: Service, count: int) -> list[float]:
+    """Seconds from the submit of each of these jobs, one after another, to its end as a client sees it."""
+    took = []
+    for number in range(count):
+        began = time.perf_counter()
+        await genflow.succeeded(await genflow.submit(small_workflow(color=number)))
+        took.append(time.perf_counter() - began)
+    return took
+
+
+@asynccontextmanager
+async def _streams(genflow: Service, jobs: list[UUID]) -> AsyncIterator[None]:
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector) as session, AsyncExitStack() as stack:
+        readers = []
+        for job in jobs:
+            path = f"{genflow.url}/api/v2/jobs/{job}/events"
+            timeout = aiohttp.ClientTimeout(total=None)
+            answer = await stack.enter_async_context(session.get(path, timeout=timeout))
+            if answer.status != 200:
+                raise SystemExit(await answer.text())
+            readers.append(asyncio.create_task(answer.content.read()))
+        try:
+            yield
+        finally:
+            for reader in readers:
+                reader.cancel()
+            await asyncio.gather(*readers, return_exceptions=True)
+
+
+def _resident(process: Process) -> int:
+    """Bytes of memory that the process holds now."""
+    status = Path(f"/proc/{process.handle.pid}/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+    return int(line.split()[1]) * 1024
