@@ -94,6 +94,7 @@ async def test_a_key_is_revoked_and_rotated(api: Client, keys: Accounts, bench: 
     await keys.revoke("app")
     for each in (None, first, second):
         assert (await Holder(api, each).submit()).status == 401, "the end of the last key opens nothing"
+    assert await Accounts(bench.writer).any(), "nor in a process that starts anew"
     for call in (keys.revoke("app"), keys.rotate("nobody", keep_s=0.0)):
         with pytest.raises(GenflowError, match="no key"):
             await call
