@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, NoReturn, cast
 from uuid import uuid4
@@ -20,6 +21,7 @@ from genflow.worker.run import GivenAway
 from genflow.worker.telling import Done, Told
 
 SUBMIT = uuid4()
+BEGAN = datetime(2026, 12, 1, tzinfo=UTC)
 
 
 def outputs(name: str) -> dict[str, Any]:
@@ -49,7 +51,7 @@ class Job:
         self.server = SimpleNamespace(name="s0", given="s0")
         self.asker = SimpleNamespace(look=self._look)
         self.hold = self.run = None
-        self.ledger = SimpleNamespace(finish=self._finish)
+        self.ledger = SimpleNamespace(finish=self._finish, clock=self._clock)
         self.out = SimpleNamespace(no_result=self._no_result, release=self._release)
         store = SimpleNamespace(name=self._name)
         self.tools = SimpleNamespace(previews=False, store=store, tell=self.told.append, collect_window_s=60.0)
@@ -69,7 +71,11 @@ class Job:
             raise OutputGone(f"{output.filename} is gone")
         return SimpleNamespace(node_id=output.node_id, name=output.filename, hash=b"h")
 
-    async def _finish(self, hold: object, stored: list[Any]) -> State:
+    async def _clock(self) -> datetime:
+        return BEGAN
+
+    async def _finish(self, hold: object, stored: list[Any], *, began: datetime) -> State:
+        assert began is BEGAN, "what is kept counts from before it was stored"
         return State.SUCCEEDED
 
     async def _name(self, job: str, named: object) -> None:

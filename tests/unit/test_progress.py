@@ -11,7 +11,8 @@ from PIL import Image
 
 from genflow.comfy import Event, NodesCached, NodeStarted, NodeStates, Preview, RunEnded, StepProgress
 from genflow.needs import Capabilities
-from genflow.queue import Ledger
+from genflow.protocol import Timing
+from genflow.queue import Hold, Ledger
 from genflow.queue.records import LiveNews
 from genflow.queue.watches import WATCHED_S
 from genflow.worker import live
@@ -20,6 +21,7 @@ from genflow.worker.progress import Progress
 from genflow.workflow import needed_by
 
 JOB = uuid4()
+HOLD = Hold(JOB, 3, uuid4(), Timing.from_lease(30.0))
 GRAPH: dict[str, Any] = {
     "1": {"class_type": "Load", "inputs": {}},
     "2": {"class_type": "Sample", "inputs": {"image": ["1", 0], "seed": 4}},
@@ -94,7 +96,7 @@ async def test_nothing_is_written_while_nobody_watches(monkeypatch: pytest.Monke
     runs = LiveProgress(cast(Ledger, ledger))
     runs.listening = True
     progress = Progress(GRAPH, {"1", "2", "3"})
-    runs.begin(JOB, progress)
+    runs.begin(HOLD, progress)
     runs.take(JOB, NodeStarted(JOB, "2"))
     assert await runs._gathered() == {}
 
@@ -112,7 +114,7 @@ async def test_nothing_is_written_while_nobody_watches(monkeypatch: pytest.Monke
     runs.end(JOB)
     [news] = (await runs._gathered()).values()
     assert news.progress["value"] == 1.0, "the last word is still told"
-    runs.begin(JOB, progress)
+    runs.begin(HOLD, progress)
     now += WATCHED_S + 1
     runs.take(JOB, NodeStarted(JOB, "3"))
     runs.take(JOB, Preview(JOB, None, "image/jpeg", picture("JPEG")))

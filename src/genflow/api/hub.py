@@ -14,6 +14,7 @@ from uuid import UUID
 
 import structlog
 
+from genflow.jobs import Status
 from genflow.loops import cut_off
 from genflow.protocol import boottime
 from genflow.queue import Queue
@@ -126,7 +127,8 @@ class Hub:
             await self._queue.watches.watch(jobs)
         pulses = await self._queue.watches.pulse(jobs)
         changed = {job for job, pulse in pulses.items() if self._pulses.get(job) != pulse}
-        self._pulses = pulses
+        # What a job looked like counts as told once it was: a look that fails in between is made up for by the next.
+        self._pulses = {job: pulse for job, pulse in pulses.items() if job not in changed}
         if now - self._placed_at > POSITION_S:
             self._placed_at = now
             changed |= {job for job in pulses if self._is_queued(job)}
@@ -136,6 +138,8 @@ class Hub:
             previews = await self._queue.watches.previews(pictured)
             for job, view in views.items():
                 self._tell(job, view, previews.get(job))
+                if job in self._watchers:
+                    self._pulses[job] = pulses[job]
         for job in set(jobs) - set(pulses):
             for watcher in self._watchers.get(job, ()):
                 watcher.over = True
@@ -149,7 +153,7 @@ class Hub:
 
     def _is_queued(self, job: UUID) -> bool:
         views = [each.view for each in self._watchers.get(job, ())]
-        return any(view is not None and view.queue_position is not None for view in views)
+        return any(view is not None and view.status is Status.QUEUED for view in views)
 
     def _preview_no(self, job: UUID) -> int:
         """The preview that all watchers of this job have."""

@@ -385,6 +385,7 @@ class Ledger:
             "live_progress",
             {
                 "jobs": list(news),
+                "tokens": [each.token for each in told],
                 "progress": [json.dumps(each.progress) for each in told],
                 "previews": [each.preview for each in told],
                 "preview_nodes": [None if each.preview is None else each.preview_node for each in told],

@@ -233,6 +233,7 @@ class StoredOutput:
 class LiveNews:
     """What a run tells while it is watched: how far it is, and a new picture from inside it (a JPEG), if any."""
 
+    token: int
     progress: dict[str, Any]
     preview: bytes | None = None
     preview_node: str = ""

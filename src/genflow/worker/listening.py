@@ -42,7 +42,7 @@ class Listener:
         self._live = live
         self._on_lost = on_lost
         self._opened = asyncio.Event()
-        live.begin(self._job_id, progress)
+        live.begin(run.hold, progress)
         self._task = asyncio.create_task(self._listen())
 
     async def opened(self) -> None:

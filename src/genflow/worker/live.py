@@ -10,6 +10,7 @@ import asyncio
 import io
 import math
 from collections.abc import Collection
+from dataclasses import dataclass
 from uuid import UUID
 
 import structlog
@@ -17,7 +18,7 @@ from PIL import Image, UnidentifiedImageError
 
 from genflow.comfy import Event, Preview
 from genflow.protocol import boottime
-from genflow.queue import Ledger
+from genflow.queue import Hold, Ledger
 from genflow.queue.records import LiveNews
 from genflow.queue.watches import WATCHED_S
 from genflow.worker.progress import Progress
@@ -36,12 +37,22 @@ _PREVIEW_PIXELS = 16_000_000
 _QUALITY = 80
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    hold: Hold
+    progress: Progress
+
+    def news(self, preview: bytes | None = None, node: str = "") -> LiveNews:
+        """What there is to write now."""
+        return LiveNews(self.hold.token, self.progress.snapshot(), preview, node)
+
+
 class LiveProgress:
     """Writes the newest progress of all watched runs of a worker, in one statement."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._runs: dict[UUID, Progress] = {}
+        self._runs: dict[UUID, _Run] = {}
         self._news: set[UUID] = set()
         self._previews: dict[UUID, tuple[str, str, bytes]] = {}
         self._last: dict[UUID, LiveNews] = {}
@@ -50,28 +61,28 @@ class LiveProgress:
         self.listening = False
         """Whether hints come in: else every job counts as watched."""
 
-    def begin(self, job_id: UUID, progress: Progress) -> None:
+    def begin(self, hold: Hold, progress: Progress) -> None:
         """A run of this job begins to tell."""
-        self._runs[job_id] = progress
+        self._runs[hold.job_id] = _Run(hold, progress)
 
     def end(self, job_id: UUID) -> None:
         """No more is told of this job here; what was told last is still written."""
-        progress = self._runs.pop(job_id, None)
-        if progress is not None and job_id in self._news and self._is_watched(job_id):
-            self._last[job_id] = LiveNews(progress.snapshot())
+        run = self._runs.pop(job_id, None)
+        if run is not None and job_id in self._news and self._is_watched(job_id):
+            self._last[job_id] = run.news()
         self._previews.pop(job_id, None)
 
     def take(self, job_id: UUID, event: Event) -> None:
         """Something was told of this job's run."""
-        progress = self._runs.get(job_id)
-        if progress is None:
+        run = self._runs.get(job_id)
+        if run is None:
             return
         if isinstance(event, Preview):
             if self._is_watched(job_id) and len(event.image) <= PREVIEW_BYTES:
-                node = event.node_id or progress.current or ""
+                node = event.node_id or run.progress.current or ""
                 self._previews[job_id] = (node, event.content_type, event.image)
                 self._note(job_id)
-        elif progress.take(event):
+        elif run.progress.take(event):
             self._note(job_id)
 
     def _note(self, job_id: UUID) -> None:
@@ -112,14 +123,14 @@ class LiveProgress:
         previews, self._previews = self._previews, {}
         news, self._news = self._news, set()
         for job_id in [each for each in news if self._is_watched(each)]:
-            progress = self._runs.get(job_id)
-            if progress is None:
+            run = self._runs.get(job_id)
+            if run is None:
                 continue
             picture, node = None, ""
             if job_id in previews:
                 node, content_type, image = previews[job_id]
                 picture = await asyncio.to_thread(as_jpeg, content_type, image)
-            told[job_id] = LiveNews(progress.snapshot(), picture, node)
+            told[job_id] = run.news(picture, node)
         return told
 
 

@@ -51,7 +51,7 @@ async def test_a_running_and_a_finished_job_hold_it_with_progress_and_outputs(ap
     await api.get(f"{JOBS}/{job}")
     ledger = await bench.worker("w1")
     progress = {"value": 1.7, "nodes_done": 1, "nodes_total": 3, "current_node": "3"}
-    await ledger.live_progress({hold.job_id: LiveNews(progress)})
+    await ledger.live_progress({hold.job_id: LiveNews(hold.token, progress)})
     shown = holds("Job", (await api.get(f"{JOBS}/{job}")).json)
     assert (shown["progress"]["value"], shown["progress"]["nodes_done"]) == (1.0, 1)
     assert await bench.queue.cancel(job)

@@ -333,7 +333,7 @@ async def test_a_running_job_shows_its_progress_and_its_cancel(api: Client, benc
     assert shown["started_at"] is not None
     ledger = await bench.worker("w1")
     progress = {"value": 1.0000001, "nodes_done": 2, "nodes_total": 3, "current_node": "9"}
-    await ledger.live_progress({job: LiveNews(progress)})
+    await ledger.live_progress({job: LiveNews(hold.token, progress)})
     assert (await api.get(f"{JOBS}/{job}")).json["progress"] == {
         "value": 1.0, "nodes_done": 2, "nodes_total": 3, "current_node": "9", "current_node_class": None,
         "step": None, "steps": None, "message": None,

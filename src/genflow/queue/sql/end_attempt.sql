@@ -29,6 +29,12 @@ with held as materialized (
         outcome = case when held.cancel_at is not null then 'canceled' else %(outcome)s end
     from held
     where a.job_id = held.id and a.no = coalesce((select attempt from closed), %(attempt)s)
+), silenced as (
+    -- What its run told is not the next one's.
+    update genflow.job_live as live
+    set progress = null, preview = null, updated_at = genflow.clock()
+    from held
+    where live.job_id = held.id
 )
 update genflow.jobs as j
 set state = case when held.cancel_at is not null then 12 else %(state)s end,
