@@ -14,9 +14,9 @@ PHOTO = Path(__file__).parent.parent / "examples" / "astronaut.jpg"
 
 
 @contextmanager
-def fresh_database() -> Iterator[str]:
-    """The conninfo of a migrated database on a server of its own."""
-    with embedded() as admin, serving(admin) as server:
+def fresh_database(*, on_disk: bool = False) -> Iterator[str]:
+    """The conninfo of a migrated database on a server of its own; `on_disk` where each commit is to reach one."""
+    with embedded(on_disk=on_disk) as admin, serving(admin) as server:
         conninfo = server.create()
         try:
             yield conninfo
@@ -25,9 +25,9 @@ def fresh_database() -> Iterator[str]:
 
 
 @asynccontextmanager
-async def place() -> AsyncIterator[Service]:
-    """A service without processes yet."""
-    with fresh_database() as conninfo, open_folder() as folder:
+async def place(*, on_disk: bool = False) -> AsyncIterator[Service]:
+    """A service without processes yet; `on_disk` as for `fresh_database`."""
+    with fresh_database(on_disk=on_disk) as conninfo, open_folder() as folder:
         async with service(conninfo, folder) as running:
             yield running
 

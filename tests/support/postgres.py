@@ -69,13 +69,14 @@ def serving(admin: str) -> Iterator[TestServer]:
 
 
 @contextmanager
-def open_folder() -> Iterator[Path]:
+def open_folder(*, on_disk: bool = False) -> Iterator[Path]:
     """A temporary folder that the server's own user may enter also when the tests run as root.
 
-    In memory where there is room: a test kills processes, not the power. The name is short: a socket's path is limited.
+    In memory where there is room: a test kills processes, not the power. `on_disk` is for figures that its syncs belong
+    to. The name is short: a socket's path is limited.
     """
     base = Path("/dev/shm")  # noqa: S108 (mkdtemp follows)
-    if not base.is_dir() or not os.access(base, os.W_OK) or shutil.disk_usage(base).free < _ROOM_BYTES:
+    if on_disk or not base.is_dir() or not os.access(base, os.W_OK) or shutil.disk_usage(base).free < _ROOM_BYTES:
         base = Path("/tmp")  # noqa: S108
     _remove_remains(base)
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=base))
@@ -96,9 +97,9 @@ def _remove_remains(base: Path) -> None:
 
 
 @contextmanager
-def embedded(binaries: Binaries | None = None) -> Iterator[str]:
+def embedded(binaries: Binaries | None = None, *, on_disk: bool = False) -> Iterator[str]:
     """An embedded server in a folder of its own; its conninfo."""
-    with open_folder() as folder:
+    with open_folder(on_disk=on_disk) as folder:
         server = EmbeddedPostgres(folder / "data", binaries=binaries, state=folder / "state")
         try:
             yield server.start()

@@ -16,6 +16,7 @@ from genflow import failpoints
 from genflow.errors import GenflowError
 from genflow.jobs import State, Status
 from genflow.postgres.pool import Pool
+from genflow.protocol import boottime
 from genflow.queue.batches import Batches
 from genflow.queue.classes import Classes
 from genflow.queue.dead import DeadLetters
@@ -40,6 +41,11 @@ from genflow.queue.writer import OUTAGE, DirectWriter, Row
 from genflow.validation import FleetNodes
 from genflow.workflow import asset_refs, substitute
 
+COUNT_AGAIN_S = 1.0
+"""Seconds for which the number of live jobs is known from a count and from what was accepted since."""
+HINT_PAUSE_S = 0.02
+"""Seconds between two hints that there are new jobs: a burst of submits is one hint, and then another."""
+
 
 class QueueFull(GenflowError):
     """The queue holds as many live jobs as it may."""
@@ -61,6 +67,25 @@ def retry_after_s(excess: int, ended_last_minute: int) -> int:
     return min(60, max(1, math.ceil(excess / (ended_last_minute / 60))))
 
 
+class Depth:
+    """How full the queue is, as this process knows it: far from its limit nothing need be counted."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._live = limit
+        self._counted_at = -math.inf
+
+    def unsure(self) -> bool:
+        """Whether the next job must be counted in: the last count is old, or half of the limit is reached."""
+        return boottime() - self._counted_at > COUNT_AGAIN_S or 2 * self._live >= self._limit
+
+    def learned(self, live: int | None, *, accepted: bool) -> None:
+        """What a submit counted (None = nothing), and that it made a job."""
+        if live is not None:
+            self._live, self._counted_at = live, boottime()
+        self._live += accepted
+
+
 class Queue:
     """Accepts jobs and shows them. Every method waits through a short outage of the database."""
 
@@ -71,6 +96,8 @@ class Queue:
         self._limit = queue_limit
         self._retention_s = retention_s
         self._hints: dict[str, asyncio.Task[None]] = {}
+        self._due: set[str] = set()
+        self._depth = Depth(queue_limit)
         self._classes = Classes(self.writer)
         self.servers = Servers(self.writer)
         self.watches = Watches(self.writer)
@@ -115,6 +142,7 @@ class Queue:
             "policy": Json(job.policy.to_json()),
             "assets": list(job.assets),
             "queue_limit": self._limit,
+            "count": self._depth.unsure(),
             "retention_s": self._retention_s,
         }
         try:
@@ -129,6 +157,7 @@ class Queue:
                     return view
                 raise
         failpoints.hit("enqueue.after_commit")
+        self._depth.learned(outcome["live"] if params["count"] else None, accepted=outcome["accepted"])
         if outcome["accepted"]:
             self._hint_soon("queued")
             return new_view(job, outcome)
@@ -192,10 +221,17 @@ class Queue:
         return QueueFull(live, self._limit, retry_after_s(live - self._limit + 1, rate[0]["ended"]))
 
     def _hint_soon(self, payload: str) -> None:
-        """The same, without waiting for it; one that is on its way already is enough."""
+        """The same, without waiting for it: at once, and after that no more often than every `HINT_PAUSE_S` seconds."""
+        self._due.add(payload)
         if payload not in self._hints:
-            self._hints[payload] = task = asyncio.create_task(self._hint(payload))
+            self._hints[payload] = task = asyncio.create_task(self._hint_while_due(payload))
             task.add_done_callback(lambda _: self._hints.pop(payload, None))
+
+    async def _hint_while_due(self, payload: str) -> None:
+        while payload in self._due:
+            self._due.discard(payload)
+            await self._hint(payload)
+            await asyncio.sleep(HINT_PAUSE_S)
 
     async def _hint(self, payload: str) -> None:
         """Tell whoever listens. Outside the job's transaction and never waited for: the poll is the truth."""

@@ -301,7 +301,7 @@ def new_view(job: NewJob, row: dict[str, Any]) -> JobView:
     return JobView(
         id=job.id, state=State.QUEUED, status=Status.QUEUED, created_at=row["created_at"], started_at=None,
         ended_at=None, expires_at=row["expires_at"],
-        queue_position=row["queue_position"] if row["queue_position"] != 1001 else None,
+        queue_position=row["queue_position"] if row["queue_position"] != 101 else None,
         progress=None, outputs=[], error=None, metadata=job.metadata, params=job.params, execution_ms=None, attempts=0,
         takeovers=0, resubmits=0, doubled=0, preview_no=0,
     )  # fmt: skip

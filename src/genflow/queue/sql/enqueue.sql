@@ -1,10 +1,14 @@
--- Accept a job: key, job, spec and references to its inputs, all or nothing; answers it as its client will see it.
--- Admits nothing past queue_limit (overshoot: at most the submissions in flight) and nothing under a key in use.
+-- Accept a job: key, job, spec and references to its inputs, all or nothing; answers it as its client will see it;
+-- a place past a hundred is left to the next look.
+-- Admits nothing past queue_limit (overshoot: at most the submissions in flight) and nothing under a key in use. It is
+-- counted where the caller does not know that the queue is less than half full.
 -- Locks: the key's row (a concurrent submit with the same key waits here).
 -- Index: jobs_live, job_keys_pkey; for its place jobs_claim.
 with depth as (
-    select count(*) as live
-    from (select 1 from genflow.jobs where state < 10 limit %(queue_limit)s) as counted
+    select case when %(count)s then (
+        select count(*)
+        from (select 1 from genflow.jobs where state < 10 limit %(queue_limit)s) as counted
+    ) else 0 end as live
 ), claimed_key as (
     insert into genflow.job_keys as known (tenant_id, scope, key, job_id, body_hash, expires_at)
     select %(tenant)s, 'submit', %(key)s, %(job)s, %(body_hash)s, genflow.clock() + %(key_ttl)s * interval '1 s'
@@ -44,7 +48,7 @@ select depth.live, new_job.id is not null as accepted, new_job.created_at, new_j
                  from genflow.jobs as ahead
                  where ahead.state = 2 and ahead.server_id is null and ahead.class_id = %(class)s
                    and ahead.priority <= %(priority)s
-                 limit 1000) as counted
+                 limit 100) as counted
        ) end as queue_position
 from depth
 left join new_job on true
