@@ -45,9 +45,8 @@ class Job:
         self.run: Any = SimpleNamespace(leaving=None, cancel_asked=False, check=lambda: None)
         self.hold: Any = SimpleNamespace(token=1, allows=lambda seconds=0.0: True)
         self.claim = self.out = None
-        self.work = SimpleNamespace(
-            workflow='{"1": {"class_type": "A", "inputs": {}}}', extra_data=None, policy=Policy()
-        )
+        self.extra_data = None
+        self.work = SimpleNamespace(workflow='{"1": {"class_type": "A", "inputs": {}}}', policy=Policy())
         self.asker = SimpleNamespace(clear=self._clear)
         self.server = SimpleNamespace(
             id=1, name="s0", given="s0", slots=1, boot=None, takes_new=True, comfy=SimpleNamespace(post=self._post)
