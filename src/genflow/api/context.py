@@ -10,6 +10,7 @@ from fastapi import Request
 
 from genflow.api.errors import invalid_request, not_found
 from genflow.api.hub import Hub
+from genflow.api.ids import canonical_uuid
 from genflow.api.links import Links, links_of
 from genflow.api.making import Maker
 from genflow.api.signing import Signer
@@ -20,7 +21,6 @@ from genflow.settings import Settings
 from genflow.storage.store import Store
 
 _KEY = re.compile(r"[\x20-\x7e]{1,255}")
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,10 @@ def tenant_of(request: Request) -> int:
 
 def uuid_of(what: str, given: str) -> UUID:
     """The id in a path. Whatever is no canonical UUID names nothing: GenflowError 404 `not_found`."""
-    if not _UUID.fullmatch(given):
+    found = canonical_uuid(given)
+    if found is None:
         raise not_found(what, given)
-    return UUID(given)
+    return found
 
 
 def flag_of(name: str, given: str | None) -> bool:

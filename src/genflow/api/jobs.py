@@ -29,6 +29,7 @@ _EXTRA_DATA = "api_key_comfy_org"
 def routes(context: Context) -> APIRouter:
     """The routes of jobs."""
     router = APIRouter(prefix="/api/v2/jobs", tags=["jobs"])
+    sealer = context.settings.sealer
 
     @router.post("", status_code=201)
     async def submit(request: Request) -> JSONResponse:
@@ -58,7 +59,7 @@ def routes(context: Context) -> APIRouter:
             policy=settings.policy(),
             assets=tuple(ref.id for ref in refs),
             metadata=metadata,
-            sealed=None if extra_data is None else settings.sealer.seal(job_id, extra_data),
+            sealed=None if extra_data is None else sealer.seal(job_id, extra_data),
             idempotency_key=key,
             tenant=tenant_of(request),
         )

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 from uuid import UUID, uuid4
 
 from genflow.api import photo as photos
+from genflow.api.ids import canonical_uuid
 from genflow.errors import GenflowError, at_field, clean_text
 from genflow.filenames import ASSET_TYPE
 from genflow.intake.admission import check_runnable
@@ -35,7 +36,6 @@ _CHUNK_BYTES = 256 * 1024
 _PHOTO_TYPES = ("image/jpeg", "image/png", "image/webp")
 _VAGUE_TYPES = ("application/octet-stream", "binary/octet-stream")
 _MEDIA_TYPE = re.compile(r"[a-z0-9!#$&^_.+-]{1,100}/[a-z0-9!#$&^_.+-]{1,100}")
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,8 @@ class Maker:
             raise invalid_parameter(name, "not_a_file", "must be the id of an asset or a URL", got=shown(given))
         known = files.sources.get(given)
         if known is None:
-            found = await self._queue.assets([UUID(given)], tenant=files.tenant) if _UUID.fullmatch(given) else {}
+            wanted = canonical_uuid(given)
+            found = {} if wanted is None else await self._queue.assets([wanted], tenant=files.tenant)
             asset = next(iter(found.values()), None)
             if asset is None or asset.hash is None:
                 told = clean_text(given, 80)
