@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from blake3 import blake3
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
@@ -21,7 +20,7 @@ from genflow.api.errors import invalid_request
 from genflow.api.multipart import File, MultipartReader, Text
 from genflow.errors import GenflowError, clean_text
 from genflow.media import output_type
-from genflow.storage.store import HASH_BYTES, HashMismatch
+from genflow.storage.store import HASH_BYTES
 from genflow.workflow import unfit_character
 
 FORM_BYTES = 256 * 1024
@@ -66,7 +65,8 @@ def routes(context: Context) -> APIRouter:
             raise invalid_request("The form has no file.", field="file", status=422)
         form.wanted(whole=False)  # what is wrong already costs nobody the rest of the file
         async with aclosing(form.file_and_rest()) as pieces:
-            blob = await context.store.put(pieces, limit)
+            # Asked once the form has ended: what is wrong with its texts then keeps the file out of the store too.
+            blob = await context.store.put(pieces, limit, expected=lambda: form.wanted(whole=True).hash)
         wanted = form.wanted(whole=True)
         made = await context.queue.files.upload(
             blob,
@@ -147,18 +147,14 @@ class _Upload:
         )
 
     async def file_and_rest(self) -> AsyncGenerator[bytes]:
-        """The file's bytes; once they are out, the rest of the form is read, and the whole of it checked."""
-        digest = blake3()
+        """The file's bytes; once they are out, the rest of the form is read."""
         async for piece in self._reader.file_bytes():
-            digest.update(piece)
             yield piece
         while (part := await self._reader.next_part()) is not None:
             if isinstance(part, File):
                 _only_file(part)
                 raise invalid_request("The field file stands twice in the form.", field="file")
             self._take(part)
-        if (expected := self.wanted(whole=True).hash) not in (None, digest.digest()):
-            raise HashMismatch(expected, digest.digest())
 
     def _take(self, part: Text) -> None:
         if part.name == "tags":

@@ -24,6 +24,7 @@ from genflow.storage.store import (
     HASH_BYTES,
     BlobDamaged,
     BlobMissing,
+    Expected,
     HashMismatch,
     StoredBlob,
     blob_path,
@@ -64,7 +65,7 @@ class LocalStore:
             raise storage_unavailable(f"use the folder {self._root}", error.strerror or str(error)) from error
 
     async def put(
-        self, chunks: AsyncIterator[bytes], limit_bytes: int | None = None, *, expected: bytes | None = None
+        self, chunks: AsyncIterator[bytes], limit_bytes: int | None = None, *, expected: Expected | None = None
     ) -> StoredBlob:
         """See Store.put. A full disk leaves no file behind."""
         incoming = _Incoming(self._incoming)
@@ -72,7 +73,7 @@ class LocalStore:
             await self._run("make a file", incoming.open)
             async for part in gathered(chunks, limit_bytes):
                 await self._run("write", incoming.write, part)
-            return await self._run("write", self._finish, incoming, expected)
+            return await self._run("write", self._finish, incoming, None if expected is None else expected())
         finally:
             await self._run("remove a file", incoming.discard)
 

@@ -33,6 +33,7 @@ from genflow.storage.store import (
     HASH_BYTES,
     BlobDamaged,
     BlobMissing,
+    Expected,
     HashMismatch,
     StoredBlob,
     blob_path,
@@ -84,7 +85,7 @@ class ObjectStore:
             raise storage_unavailable(f"use the folder {arriving}", error.strerror or str(error)) from error
 
     async def put(
-        self, chunks: AsyncIterator[bytes], limit_bytes: int | None = None, *, expected: bytes | None = None
+        self, chunks: AsyncIterator[bytes], limit_bytes: int | None = None, *, expected: Expected | None = None
     ) -> StoredBlob:
         """See Store.put. A canceled upload is given up at the store too before this returns."""
         arrived = _Arrived(self._arriving)
@@ -92,8 +93,8 @@ class ObjectStore:
             async for part in gathered(chunks, limit_bytes):
                 await self._answer("keep a blob on its way", self._threads.run(arrived.write, part))
             blob = arrived.hashes.blob()
-            if expected not in (None, blob.hash):
-                raise HashMismatch(expected, blob.hash)
+            if expected is not None and (wanted := expected()) not in (None, blob.hash):
+                raise HashMismatch(wanted, blob.hash)
             await self._upload(arrived, blob)
             return blob
         finally:

@@ -6,7 +6,7 @@ same content twice is one blob, and nobody deletes a blob that a row still needs
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,6 +22,10 @@ class StoredBlob:
     hash: bytes
     sha256: bytes
     size: int
+
+
+Expected = Callable[[], bytes | None]
+"""The BLAKE3 that bytes must have, if any: asked once all have come, for a form may name it behind its file."""
 
 
 class HashMismatch(GenflowError):
@@ -73,12 +77,12 @@ class Store(Protocol):
     """A store of blobs. All methods raise GenflowError `storage_unavailable` when the store itself fails."""
 
     async def put(
-        self, chunks: AsyncIterator[bytes], limit_bytes: int | None = None, *, expected: bytes | None = None
+        self, chunks: AsyncIterator[bytes], limit_bytes: int | None = None, *, expected: Expected | None = None
     ) -> StoredBlob:
         """Keep the bytes; once this returns they survive a power cut. Memory use doesn't grow with their number.
 
         Raises GenflowError `payload_too_large` as soon as more than `limit_bytes` came, HashMismatch where their BLAKE3
-        is not `expected`, and whatever `chunks` raises; then nothing is kept.
+        is not what `expected` says, and whatever `chunks` raises; then nothing is kept.
         """
         ...
 
