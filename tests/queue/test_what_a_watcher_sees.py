@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from genflow.api import hub
+from genflow.api import hub, looking
 from genflow.api.hub import Hub, Watcher
 from genflow.jobs import State, SubmitState
 from genflow.queue import Hold
@@ -22,8 +22,8 @@ PROGRESS = {"value": 0.8, "nodes_done": 4, "nodes_total": 5}
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "LOOK_S", 0.01)
-    monkeypatch.setattr(hub, "AGAIN_S", 0.01)
+    monkeypatch.setattr(looking, "LOOK_S", 0.01)
+    monkeypatch.setattr(looking, "AGAIN_S", 0.01)
     monkeypatch.setattr(hub, "POSITION_S", 0.02)
 
 

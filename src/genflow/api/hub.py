@@ -1,4 +1,4 @@
-"""Watchers of jobs in one process share a look into the database, a few times a second, and none while nobody watches.
+"""Watchers of jobs in one process share one look into the database.
 
 The database is asked, not listened to: that is right also behind a transaction pooler, after an outage, and whichever
 worker runs the job. A look asks for one text a job, and only jobs whose text changed are read.
@@ -12,24 +12,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
-import structlog
-
+from genflow.api.looking import Looking
 from genflow.jobs import Status
-from genflow.loops import cut_off
+from genflow.loops import happens
 from genflow.protocol import boottime
 from genflow.queue import Queue
 from genflow.queue.records import JobView
 from genflow.queue.watches import WATCHED_S, LivePreview
-from genflow.queue.writer import OUTAGE
 
-log = structlog.get_logger()
-
-LOOK_S = 0.25
-"""Seconds between two looks."""
 POSITION_S = 2.0
 """Seconds between two looks at the place of a job in the queue, which changes without the job."""
-AGAIN_S = 1.0
-"""Seconds until the next look after one that failed."""
 
 
 class Watcher:
@@ -48,10 +40,7 @@ class Watcher:
 
     async def news(self, within_s: float) -> bool:
         """Wait for something new; False where nothing came within these seconds."""
-        try:
-            async with asyncio.timeout(within_s):
-                await self._news.wait()
-        except TimeoutError:
+        if not await happens(self._news, within_s):
             return False
         self._news.clear()
         return True
@@ -64,7 +53,7 @@ class Hub:
         self._queue = queue
         self._watchers: dict[UUID, set[Watcher]] = {}
         self._pulses: dict[UUID, str] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._looking = Looking("watched jobs", lambda: bool(self._watchers), self._look)
         self._asked_at = -math.inf
         self._placed_at = -math.inf
         self._closed = False
@@ -82,8 +71,7 @@ class Hub:
         self._watchers.setdefault(job_id, set()).add(watcher)
         self._pulses.pop(job_id, None)  # the new one knows nothing yet
         self._asked_at = -math.inf
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._look(), name="watched jobs")
+        self._looking.begin()
         try:
             yield watcher
         finally:
@@ -100,26 +88,9 @@ class Hub:
             for watcher in watchers:
                 watcher.over = True
                 watcher.tell()
-        if self._task is not None:
-            await cut_off([self._task])
+        await self._looking.stop()
 
     async def _look(self) -> None:
-        told = False
-        while self._watchers:
-            try:
-                await self._look_once()
-                told = False
-            except OUTAGE as error:
-                if not told:
-                    log.warning("watchers_wait_for_the_database", why=str(error).strip()[:200])
-                told = True
-                await asyncio.sleep(AGAIN_S)
-            except Exception:
-                log.exception("watched_jobs_not_read", next="genflow health")
-                await asyncio.sleep(AGAIN_S)
-            await asyncio.sleep(LOOK_S)
-
-    async def _look_once(self) -> None:
         jobs = list(self._watchers)
         now = boottime()
         if now - self._asked_at > WATCHED_S / 2:

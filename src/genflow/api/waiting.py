@@ -1,7 +1,6 @@
 """Requests that are held until a job has ended, `?wait=` and `Prefer: wait` alike.
 
-All of them in one process share one look at the database, four times a second while any of them waits: a thousand
-waiting clients cost what one costs.
+All of them in one process share one look at the database: a thousand waiting clients cost what one costs.
 """
 
 from __future__ import annotations
@@ -10,19 +9,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from uuid import UUID
 
-import structlog
-
 from genflow.api.errors import invalid_request
+from genflow.api.looking import Looking
 from genflow.errors import clean_text
 from genflow.loops import happens
-from genflow.queue.writer import OUTAGE
-
-log = structlog.get_logger()
 
 LONGEST_WAIT_S = 60
 """Most seconds that an answer is held back."""
-
-_LOOK_S = 0.25
 
 
 def wait_of(given: str | None) -> int:
@@ -44,7 +37,7 @@ class Ends:
     def __init__(self, live: Callable[[Sequence[UUID]], Awaitable[set[UUID]]]) -> None:
         self._live = live
         self._waiting: dict[UUID, set[asyncio.Event]] = {}
-        self._looking: asyncio.Task[None] | None = None
+        self._looking = Looking("ends", lambda: bool(self._waiting), self._look)
 
     async def wait(self, job: UUID, seconds: float) -> None:
         """Return once the job has ended or is gone, or after so many seconds."""
@@ -52,8 +45,7 @@ class Ends:
             return
         ended = asyncio.Event()
         self._waiting.setdefault(job, set()).add(ended)
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look(), name="ends")
+        self._looking.begin()
         try:
             await happens(ended, seconds)
         finally:
@@ -63,16 +55,9 @@ class Ends:
                 del self._waiting[job]
 
     async def _look(self) -> None:
-        """Look for as long as anybody waits."""
-        while self._waiting:
-            try:
-                asked = list(self._waiting)
-                live = await self._live(asked)
-            except OUTAGE as error:
-                log.warning("waits_without_database", error=str(error).strip()[:200])
-            else:
-                for job in asked:
-                    if job not in live:
-                        for event in self._waiting.get(job, ()):
-                            event.set()
-            await asyncio.sleep(_LOOK_S)
+        asked = list(self._waiting)
+        live = await self._live(asked)
+        for job in asked:
+            if job not in live:
+                for event in self._waiting.get(job, ()):
+                    event.set()
