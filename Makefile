@@ -39,7 +39,7 @@ check: $(TOOLS) ## Lint, types, import rules, documentation, house rules
 sdk: $(TOOLS) ## Drive genflow with the official Python and TypeScript SDKs, and with the documentation's clients
 	@scripts/run_tests.sh -v tests/sdk
 
-bench: $(TOOLS) ## Print the benchmarks' figures (ONLY=name prints one)
+bench: $(TOOLS) ## Measure the benchmarks' figures and write them into docs/benchmarks.md (ONLY=name one of them)
 	$(BIN)/python -m bench $(ONLY)
 
 flake: $(TOOLS) ## Run the tests matching K N times, stop at the first failure (make flake K=test_name N=20)

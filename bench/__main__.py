@@ -1,13 +1,14 @@
-"""`python -m bench [name]`: run the benchmarks and print their figures."""
+"""`python -m bench [name …]`: run the benchmarks, print their figures, and write them into docs/benchmarks.md."""
 
 from __future__ import annotations
 
-import asyncio
 import sys
 
 from bench import (
+    crashes,
     endurance,
     false_ends,
+    fleet,
     gpu_idle,
     large_assets,
     makespan,
@@ -16,33 +17,30 @@ from bench import (
     polls,
     queue_floor,
     rabbit_intake,
+    scale,
+    side_by_side,
     streams,
 )
+from bench.runner import Bench, run_all
 
-BENCHES = {
-    "overhead": overhead.run,
-    "gpu_idle": gpu_idle.run,
-    "queue_floor": queue_floor.run,
-    "rabbit_intake": rabbit_intake.run,
-    "makespan": makespan.run,
-    "endurance": endurance.run,
-    "polling": polling.run,
-    "false_ends": false_ends.run,
-    "polls": polls.run,
-    "large_assets": large_assets.run,
-    "streams": streams.run,
+BENCHES: dict[str, Bench] = {
+    "side_by_side": side_by_side,
+    "crashes": crashes,
+    "scale": scale,
+    "fleet": fleet,
+    "overhead": overhead,
+    "gpu_idle": gpu_idle,
+    "queue_floor": queue_floor,
+    "rabbit_intake": rabbit_intake,
+    "makespan": makespan,
+    "endurance": endurance,
+    "polling": polling,
+    "false_ends": false_ends,
+    "polls": polls,
+    "large_assets": large_assets,
+    "streams": streams,
 }
 
 
-def main() -> int:
-    """Run all benchmarks, or the one named; 1 where a figure misses its bound."""
-    names = sys.argv[1:] or list(BENCHES)
-    unknown = [name for name in names if name not in BENCHES]
-    if unknown:
-        sys.stderr.write(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(BENCHES)}\n")
-        return 2
-    return 0 if all([asyncio.run(BENCHES[name]()) for name in names]) else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_all(BENCHES, sys.argv[1:]))

@@ -48,10 +48,11 @@ async def fetch(http: aiohttp.ClientSession, url: str, prompt_id: str, folder: P
         for image in output.get("images", []):
             async with http.get(f"{url}/view", params=image) as reply:
                 data = await reply.read()
-            await asyncio.to_thread(_store, folder / f"{prompt_id}-{image['filename']}", data)
+            await asyncio.to_thread(store, folder / f"{prompt_id}-{image['filename']}", data)
 
 
-def _store(path: Path, data: bytes) -> None:
+def store(path: Path, data: bytes) -> None:
+    """Write a file so that it outlives a crash of the machine."""
     with path.open("wb") as file:
         file.write(data)
         file.flush()

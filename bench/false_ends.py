@@ -12,12 +12,14 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 from pathlib import Path
 
 import aiohttp
 from comfy_sdk import AsyncComfy
 from comfy_sdk.exceptions import ComfyError
 
+from bench import figures
 from bench.place import place, verdict
 from tests.support.service import TERMINAL, small_workflow, until
 
@@ -31,15 +33,18 @@ async def run() -> bool:
     )
     async with place() as genflow:
         [sim] = await genflow.simulate(seconds_per_megapixel=0)
-        async with _proxy(sim.url, genflow.folder) as proxy:
+        async with official_proxy(sim.url, genflow.folder) as proxy:
             theirs = await _ends(genflow.http, proxy)
             their_runs = await _runs(proxy)
         await genflow.api()
         await genflow.worker(lease=30, log_level="warning")
         ours = await _ends(genflow.http, genflow.url)
         our_runs = await _runs(genflow.url)
-    print(f"  comfy-api-proxy: first ends seen {dict(theirs)}; run() succeeded {their_runs} of {JOBS}")
-    print(f"  genflow:         first ends seen {dict(ours)}; run() succeeded {our_runs} of {JOBS}")
+    rows = [("comfy-api-proxy", theirs, their_runs), ("genflow", ours, our_runs)]
+    figures.table(
+        ["runs of", "first end seen: `succeeded`", "an end that was none", "`run()` succeeded"],
+        [[name, str(ends["succeeded"]), str(JOBS - ends["succeeded"]), str(runs)] for name, ends, runs in rows],
+    )
     false = JOBS - ours["succeeded"]
     return all([verdict("false ends", false, 0), verdict("SDK run() that raised", JOBS - our_runs, 0)])
 
@@ -83,7 +88,9 @@ async def _runs(url: str) -> int:
 
 
 @asynccontextmanager
-async def _proxy(comfyui: str, folder: Path) -> AsyncIterator[str]:
+async def official_proxy(comfyui: str, folder: Path) -> AsyncIterator[str]:
+    """comfy-api-proxy in front of that server, its state and its log in that folder; its address."""
+    figures.ran_with("comfy-api-proxy", version("comfy-api-proxy"))
     with socket.create_server(("127.0.0.1", 0)) as found:
         port = found.getsockname()[1]
     command = Path(sys.executable).parent / "comfy-api-proxy"

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import aiohttp
 
-from bench import bare
+from bench import bare, figures
 from bench.place import place, verdict
 from tests.support.service import Service, Simulator
 
@@ -36,7 +36,8 @@ async def run() -> bool:
         await genflow.api()
         await genflow.worker(lease=30, log_level="warning")
         ours = await _idle_share(sim, _backlog(genflow))
-    print(f"  idle share   bare two-deep loop: {theirs:.2%}   genflow: {ours:.2%}")
+    rows = [["bare loop that keeps two prompts queued", f"{theirs:.2%}"], ["genflow (two slots)", f"{ours:.2%}"]]
+    figures.table(["", "idle share"], rows)
     return verdict("points above the bare loop", (ours - theirs) * 100, 0.5)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from bench import figures
 from bench.place import place, verdict
 from tests.support.big_files import down, up
 
@@ -24,6 +25,9 @@ async def run() -> bool:
         whole = await down(genflow, asset["url"]) == (SIZE, asset["hash"])
         ended = time.monotonic()
         peak = api.grown()
-    speeds = f"up {SIZE / 1e6 / (sent - began):.0f} MB/s, down {SIZE / 1e6 / (ended - sent):.0f} MB/s"
-    print(f"  idle {idle / 2**20:.0f} MB, peak {peak / 2**20:.0f} MB; {speeds}; every byte came back: {whole}")
+    speeds = [f"{SIZE / 1e6 / seconds:.0f} MB/s" for seconds in (sent - began, ended - sent)]
+    memory = [f"{held / 2**20:.0f} MB" for held in (idle, peak)]
+    figures.table(
+        ["memory idle", "peak", "up", "down", "every byte came back"], [[*memory, *speeds, str(whole).lower()]]
+    )
     return verdict("peak − idle memory, MB", (peak - idle) / 2**20, BOUND_MB) and whole

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from typing import Any
 
+from bench import figures
 from bench.place import place, verdict
 from tests.support.service import Service, Simulator
 
@@ -63,7 +64,9 @@ async def run() -> bool:
             await genflow.succeeded(job, within_s=300)
         ours, shares = await _makespan(genflow, servers)
     theirs = greedy(jobs)
-    print(f"  greedy, simulated: {theirs:.2f} s   genflow: {ours:.2f} s   jobs by server: {shares}")
+    told = ", ".join(map(str, shares))
+    rows = [["greedy, simulated", f"{theirs:.2f} s", ""], ["genflow", f"{ours:.2f} s", told]]
+    figures.table(["", "makespan", "jobs by server"], rows)
     return verdict("ratio", ours / theirs, 1.10)
 
 

@@ -11,8 +11,8 @@ from uuid import UUID, uuid4
 
 import aiohttp
 
-from bench import bare
-from bench.place import PHOTO, place, spread, verdict
+from bench import bare, figures
+from bench.place import PHOTO, low_mid_high, place, verdict
 from genflow.settings import PortraitSettings
 from genflow.templates import portrait_workflow, read_parameters
 from genflow.workflow import AssetRef
@@ -42,7 +42,8 @@ async def _measure(run_s: float, bound: float) -> bool:
             if number >= 2:  # the first of each warms caches
                 theirs.append(bare_s)
                 ours.append(genflow_s)
-    print(f"  runs of {run_s:g} s   bare script: {spread(theirs)}   genflow: {spread(ours)}")
+    columns = [f"runs of {run_s:g} s", "min", "p50", "p95"]
+    figures.table(columns, [["bare script", *low_mid_high(theirs)], ["genflow", *low_mid_high(ours)]])
     ours.sort()
     theirs.sort()
     return verdict(f"p50 ratio with {run_s:g} s runs", ours[len(ours) // 2] / theirs[len(theirs) // 2], bound)

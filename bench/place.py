@@ -7,6 +7,9 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+import psycopg
+
+from bench import figures
 from tests.support.postgres import embedded, open_folder, serving
 from tests.support.service import Service, service
 
@@ -18,10 +21,16 @@ def fresh_database(*, on_disk: bool = False) -> Iterator[str]:
     """The conninfo of a migrated database on a server of its own; `on_disk` where each commit is to reach one."""
     with embedded(on_disk=on_disk) as admin, serving(admin) as server:
         conninfo = server.create()
+        _note_release(conninfo)
         try:
             yield conninfo
         finally:
             server.drop(conninfo)
+
+
+def _note_release(conninfo: str) -> None:
+    with psycopg.connect(conninfo) as connection:
+        figures.ran_with("PostgreSQL", connection.info.parameter_status("server_version") or "")
 
 
 @asynccontextmanager
@@ -32,22 +41,24 @@ async def place(*, on_disk: bool = False) -> AsyncIterator[Service]:
             yield running
 
 
-def spread(values: Sequence[float], unit: str = "s") -> str:
-    """Minimum, median, 95th percentile."""
+def low_mid_high(values: Sequence[float]) -> list[str]:
+    """Minimum, median, 95th percentile, for a table."""
     ordered = sorted(values)
     p95 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))]
-    return f"min {ordered[0]:.3f} · p50 {statistics.median(ordered):.3f} · p95 {p95:.3f} {unit}"
+    return [f"{each:.3f}" for each in (ordered[0], statistics.median(ordered), p95)]
 
 
 def verdict(what: str, value: float, bound: float) -> bool:
-    """Print a figure against its bound; whether it holds."""
+    """Print a figure against its bound, for the page too; whether it holds."""
     holds = value <= bound
+    figures.judged(what, value, bound, at_least=False, holds=holds)
     print(f"  {what}: {value:.3f} (bound {bound:g}) {'holds' if holds else 'MISSED'}")
     return holds
 
 
 def verdict_at_least(what: str, value: float, bound: float) -> bool:
-    """Print a figure that may not be lower than its bound; whether it holds."""
+    """Print a figure that may not be lower than its bound, for the page too; whether it holds."""
     holds = value >= bound
+    figures.judged(what, value, bound, at_least=True, holds=holds)
     print(f"  {what}: {value:.3f} (at least {bound:g}) {'holds' if holds else 'MISSED'}")
     return holds

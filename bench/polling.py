@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
+from bench import figures
 from bench.place import place, verdict
 from tests.support.service import Simulator, small_workflow
 
@@ -55,7 +56,13 @@ async def run() -> bool:
     polls = "GET /api/jobs/ID"
     each = meter.bytes[polls] / max(1, meter.calls[polls])
     reads = sum(count for route, count in meter.calls.items() if route.endswith((" /queue", " /api/queue")))
-    print(f"  {meter.calls[polls]} polls, {each:.0f} bytes each; /queue was read {reads} times, and has {queue} bytes")
+    figures.table(
+        ["", ""],
+        [
+            [f"bytes per poll and job ({meter.calls[polls]} polls)", f"{each:.0f}"],
+            [f"reads of `/queue` ({queue:,} bytes each)", f"{reads}"],
+        ],
+    )
     return verdict("kB per poll and job", each / 1000, 2.0) and reads == 0 and meter.calls[polls] >= JOBS
 
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import aiohttp
 
-from bench.place import place, spread, verdict
+from bench import figures
+from bench.place import place, verdict
 from tests.support.service import Service, small_workflow, until
 
 QUEUED, ROUNDS = 1_500, 1_000
@@ -44,11 +45,14 @@ async def run() -> bool:
             selects.append((await _timed(http.get(f"{url}/bench/jobs/{job}"), 200))[1])
             polls.append((await _timed(http.get(f"{url}/api/v2/jobs/{job}"), 200))[1])
             lists.append((await _timed(http.get(f"{url}/api/v2/jobs?limit={LIST_OF}"), 200))[1])
-    for what, values in (
-        ("select by key", selects), ("GET job", polls), (f"list of {LIST_OF}", lists), ("plain insert", inserts),
-        ("submit", submits),
-    ):  # fmt: skip
-        print(f"  {what}: {spread(values)} · p99 {_at(values, 0.99):.4f} s")
+    took = {
+        "select by key": selects, "`GET` job": polls, f"list of {LIST_OF}": lists, "plain insert": inserts,
+        "submit": submits,
+    }  # fmt: skip
+    rows = [
+        [what, *(f"{1000 * _at(each, share):.1f} ms" for share in (0.5, 0.95, 0.99))] for what, each in took.items()
+    ]
+    figures.table(["", "p50", "p95", "p99"], rows)
     return all(
         [
             verdict("GET job p99 to select by key p99", _at(polls, 0.99) / _at(selects, 0.99), 3.0),

@@ -16,6 +16,7 @@ from uuid import uuid4
 import aio_pika
 from aio_pika.abc import AbstractIncomingMessage
 
+from bench import figures
 from bench.place import fresh_database, verdict_at_least
 from genflow.failures import Policy
 from genflow.intake.jobs_file import FileJob
@@ -37,6 +38,7 @@ async def run() -> bool:
     print(f"rabbit_intake: {MESSAGES} messages, {ROUNDS} rounds, prefetch {PREFETCH}")
     with running_broker() as broker, fresh_database() as conninfo:
         await asyncio.to_thread(broker.wait)
+        figures.ran_with("RabbitMQ", broker.release)
         async with await open_pool(conninfo, 2, 4) as pool:
             await _know_a_server(pool)
             plain, ours = [], []
@@ -45,8 +47,11 @@ async def run() -> bool:
                 plain.append(await _plain(broker, "plain"))
                 await _publish(broker, "renders")
                 ours.append(await _genflow(broker, "renders", pool))
-    for name, rates in (("plain consume + ack", plain), ("genflow intake", ours)):
-        print(f"  {name}: {', '.join(f'{rate:.0f}' for rate in rates)} messages/s")
+    rows = [
+        [name, *(f"{rate:,.0f}" for rate in rates)]
+        for name, rates in (("plain consume + ack", plain), ("genflow intake", ours))
+    ]
+    figures.table(["messages/s", *(f"round {number}" for number in range(1, ROUNDS + 1))], rows)
     return verdict_at_least("ratio of the medians", statistics.median(ours) / statistics.median(plain), 0.2)
 
 

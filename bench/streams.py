@@ -16,7 +16,8 @@ from uuid import UUID
 
 import aiohttp
 
-from bench.place import place, spread, verdict
+from bench import figures
+from bench.place import low_mid_high, place, verdict
 from tests.support.service import Process, Service, small_workflow
 
 STREAMS, JOBS, BLOCKS = 200, 40, 4
@@ -43,7 +44,8 @@ async def run() -> bool:
             async with _streams(genflow, watched):
                 with_streams += await _jobs(genflow, JOBS)
                 peak = max(peak, _resident(api))
-    print(f"  without: {spread(without)}   with {STREAMS} streams: {spread(with_streams)}")
+    rows = [["without", *low_mid_high(without)], [f"with {STREAMS} streams", *low_mid_high(with_streams)]]
+    figures.table(["seconds of a job, submit to its end", "min", "p50", "p95"], rows)
     ratio = statistics.median(with_streams) / statistics.median(without)
     return all(
         [

@@ -65,6 +65,7 @@ class Broker:
         self._mapper: subprocess.Popen[bytes] | None = None
         self.consumer_timeout_s = 1800.0
         self.url = f"amqp://guest:{PASSWORD}@127.0.0.1:{self._port}"
+        self.release = self._sbin.parent.name.removeprefix("rabbitmq_server-")
 
     def start(self) -> None:
         """Start the node; `wait` tells when it answers."""
