@@ -23,7 +23,7 @@ from uuid import UUID
 
 import aiohttp
 
-from bench import figures
+from bench import chaos_report, figures
 from bench.celery_way.side import CeleryClient, CeleryWorker, celery_workers
 from bench.faults import LEASE_S, PAIR, Fault, doubled, schedule
 from bench.place import place, verdict
@@ -269,8 +269,11 @@ async def run() -> bool:
     for side, (lost, double) in zip(sides, found, strict=True):
         accepted = len(fire.accepted[side.name])
         per = [f"{1000 * each / struck:.0f}" for each in (double, lost)]
-        rows.append([side.name, str(accepted), str(double), str(lost), *per])
-    figures.table(["", "jobs", "runs doubled", "jobs lost", "doubled per 1,000 crashes", "lost per 1,000"], rows)
+        rows.append([side.name, f"{accepted:,}", f"{struck:,}", str(double), str(lost), *per])
+    if report := await chaos_report.counted():
+        rows.append(chaos_report.row(*report))
+    columns = ["", "jobs", "crashes", "runs doubled", "jobs lost", "doubled per 1,000 crashes", "lost per 1,000"]
+    figures.table(columns, rows)
     figures.number("faults", dict(fire.struck))
     figures.number(
         "doubled_per_1000", {side.name: 1000 * double / struck for side, (_, double) in zip(sides, found, strict=True)}

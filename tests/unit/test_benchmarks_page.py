@@ -69,7 +69,7 @@ def bounded(value: float, bound: float = 1.5) -> Bench:
 def test_the_page_in_the_repository_is_what_the_runs_found() -> None:
     results = figures.load(DOCS / figures.RESULTS)
     text = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
-    assert page.updated(text, results, {}) == text, "figures on the page were changed by hand"
+    assert page.updated(text, results, {}) == text, "changed by hand? `make bench ONLY=page` writes it again"
     assert picture.drawn(results) == (DOCS / "images" / "benchmarks.svg").read_text(encoding="utf-8")
 
 
@@ -111,6 +111,14 @@ def test_a_benchmark_that_breaks_fails_the_command_and_stops_no_other(docs: Path
     assert "| genflow | 1.0 s |" in text
 
 
+def test_the_page_is_written_again_without_a_run(docs: Path) -> None:
+    run_all({"speed": bounded(1.25)}, [], docs)
+    written = (docs / "benchmarks.md").read_text()
+    (docs / "benchmarks.md").write_text(written.replace("1.25 s", "0.01 s"))
+    assert run_all({"speed": bounded(9.0)}, ["page"], docs) == 0
+    assert (docs / "benchmarks.md").read_text() == written
+
+
 def test_an_unknown_name_runs_nothing(docs: Path) -> None:
     assert run_all({"speed": bounded(1.0)}, ["sped"], docs) == 2
     assert (docs / "benchmarks.md").read_text() == PAGE
@@ -121,6 +129,17 @@ def test_a_benchmark_that_the_page_does_not_know_gets_a_section(docs: Path) -> N
     text = (docs / "benchmarks.md").read_text()
     assert "## Start latency (`make bench ONLY=start_latency`)\n\nHow big it is.\n" in text
     assert text.index("## Size") < text.index("## Start latency") < text.index("| genflow |")
+
+
+def test_a_section_written_by_hand_is_taken_over(docs: Path) -> None:
+    by_hand = "\n## Starts (`make bench ONLY=starts`)\n\nBefore.\n\n| by | hand |\n| --- | --- |\n\nAfter.\n\n## Last\n"
+    (docs / "benchmarks.md").write_text(PAGE + by_hand)
+    run_all({"starts": bounded(1.0)}, [], docs)
+    text = (docs / "benchmarks.md").read_text()
+    assert "by | hand" not in text
+    assert text.count("ONLY=starts") == 1
+    places = [text.index(each) for each in ("## Starts", "Before.", "| genflow | 1.0 s |", "After.", "## Last")]
+    assert places == sorted(places)
 
 
 def test_what_a_benchmark_without_a_table_prints_stands_there(docs: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 
+from bench.chaos_report import row
 from bench.faults import BETWEEN_S, KINDS, PAIR, doubled, schedule
 from bench.levels import Level, carries, knee
 
@@ -64,3 +65,9 @@ def test_a_level_names_what_was_used_up() -> None:
 def test_what_a_core_carries_follows_from_a_jobs_share_of_it() -> None:
     assert carries(0.010) == 500
     assert carries(0.050) == 100
+
+
+def test_the_chaos_report_is_counted_by_a_thousand_faults() -> None:
+    report = {"seed": 7, "jobs": 1200, "faults": {"kill": 30, "freeze": 20}, "doubled": 1, "lost": 2}
+    assert row(report, "1 May")[1:] == ["1,200", "50", "1", "2", "20", "40"]
+    assert row(report | {"faults": {}}, "1 May")[-2:] == ["", ""]
