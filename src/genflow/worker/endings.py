@@ -19,6 +19,7 @@ from genflow.jobs import State, StopReason, SubmitState
 from genflow.outputs import walk_outputs
 from genflow.protocol import HistoryEntry
 from genflow.queue.records import StoredOutput, Work
+from genflow.telemetry import metrics
 from genflow.worker import files
 from genflow.worker.listening import Listener
 from genflow.worker.run import GivenAway, JobRun
@@ -221,7 +222,10 @@ class Endings:
             min_vram=min_vram,
         )
         failpoints.hit("end.after_commit")
+        if failed is not None:
+            metrics.ATTEMPTS_FAILED.labels(failed.kind.value, failed.code).inc()
         if ended.terminal:
+            metrics.JOBS_ENDED.labels(ended.name.lower()).inc()
             self._log.info(ended.name.lower())
         if failed is not None and not self._dead(ended, failed) and ended is not State.CANCELED:
             self._tools.tell(AttemptFailed(self._run.hold.job_id, submit.attempt, self._server.given, failed, delay_s))
