@@ -161,6 +161,8 @@ def _serve(requests: socket.socket) -> bool:
         if requests in ready:
             request, fds, _, _ = socket.recv_fds(requests, _REQUEST_BYTES, 3)
             if not request:
+                for pid in statuses:  # what a failed test left running
+                    os.kill(pid, signal.SIGKILL)
                 return False
             out, err, status = fds
             pid = os.fork()
