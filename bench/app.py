@@ -5,6 +5,7 @@ A process of its own: `python -m bench.app CONNINFO FOLDER` prints the port that
 
 from __future__ import annotations
 
+import json
 import socket
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from uuid import UUID, uuid4
 
 import uvicorn
 import uvloop
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from genflow.accounts import Accounts
@@ -37,10 +38,12 @@ def add_floor(app: FastAPI, pool: Pool) -> None:
         return JSONResponse({"id": str(row["id"]), "state": row["state"]} if row else None)
 
     @app.post("/bench/rows", status_code=201)
-    async def insert() -> JSONResponse:
-        made = uuid4()
+    async def insert(request: Request) -> JSONResponse:
+        made, body = uuid4(), await request.json()
         async with pool.connection() as connection:
-            await connection.execute("insert into bench_rows (id, body) values (%s, %s)", [made, "x" * 400])
+            await connection.execute(
+                "insert into bench_rows (id, body) values (%s, %s)", [made, json.dumps(body["workflow"])]
+            )
         return JSONResponse({"id": str(made)}, status_code=201)
 
 

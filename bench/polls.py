@@ -36,7 +36,7 @@ async def run() -> bool:
             made, seconds = await _timed(http.post(f"{url}/api/v2/jobs", json=body), 201)
             submits.append(seconds)
             jobs.append(made["id"])
-            inserts.append((await _timed(http.post(f"{url}/bench/rows"), 201))[1])
+            inserts.append((await _timed(http.post(f"{url}/bench/rows", json=body), 201))[1])
         selects: list[float] = []
         polls: list[float] = []
         lists: list[float] = []

@@ -1,4 +1,4 @@
-"""Writes the reference pages that are made from the code: settings, commands, failpoints.
+"""Writes the reference pages that are made from the code: settings, commands, failpoints, metrics.
 
 `make docs` runs it; tests/unit/test_repository_docs.py keeps the pages current.
 """
@@ -19,6 +19,7 @@ from pydantic_core import PydanticUndefined
 from genflow.cli import app
 from genflow.failpoints import FAILPOINTS
 from genflow.settings import Settings
+from genflow.telemetry.metrics import DESCRIBED
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
 MADE = "<!-- Made from the code by `make docs`. Change it there. -->\n\n"
@@ -71,6 +72,17 @@ hit instead of the first: `upload.before=freeze@2`. Several are separated by com
 
 | failpoint | where it is |
 | --- | --- |
+"""
+
+METRICS_INTRO = """\
+# Metrics
+
+What `/metrics` shows, of the API and of a worker ([how to scrape them](../how-to/monitor.md)). A histogram is stored as
+`NAME_bucket`, `NAME_sum` and `NAME_count`. Beside them stand the usual `process_…` metrics of memory, processor time
+and open files.
+
+| metric | type | labels | what |
+| --- | --- | --- | --- |
 """
 
 
@@ -170,10 +182,20 @@ def failpoints_page() -> str:
     return MADE + FAILPOINTS_INTRO + "".join(f"| `{name}` | {where} |\n" for name, where in FAILPOINTS.items())
 
 
+def metrics_page() -> str:
+    """docs/reference/metrics.md."""
+    listed = (
+        f"| `{each.name}` | {each.kind} | {', '.join(each.labels) or 'none'} | {each.what} |\n"
+        for each in DESCRIBED.values()
+    )
+    return MADE + METRICS_INTRO + "".join(listed)
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "cli.md": cli_page,
     "failpoints.md": failpoints_page,
+    "metrics.md": metrics_page,
 }
 
 

@@ -43,6 +43,7 @@ CLASS_OF: dict[str, FailureClass] = {
     "output_unavailable": FailureClass.PERMANENT,
     "kills_its_workers": FailureClass.PERMANENT,
     "submit_unknown": FailureClass.TRANSIENT,
+    "input_gone": FailureClass.TRANSIENT,
     "interrupted": FailureClass.TRANSIENT,
     "run_timeout": FailureClass.TRANSIENT,
     "silence_timeout": FailureClass.TRANSIENT,
@@ -87,6 +88,10 @@ class Failure:
     """For operators, never for clients."""
     brief: str = ""
     """One line for operators: what the server said, or what was waited for."""
+
+
+MAY_LACK_INPUT = frozenset({"invalid_workflow", "half_valid", "node_execution_error"})
+"""Failures that may come of an input that somebody deleted on the server: before they are believed, it is asked."""
 
 
 def failure(

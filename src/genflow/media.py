@@ -58,3 +58,9 @@ def ending_of(content_type: str, name: str) -> str:
     fitting = (ending for ending, of in CONTENT_TYPES.items() if of.partition(";")[0] == kind)
     known = None if kind == "application/octet-stream" else _USUAL.get(kind) or next(fitting, None)
     return known or own or mimetypes.guess_extension(kind) or ".bin"
+
+
+def shown_in_place(kind: str) -> bool:
+    """Whether a browser may show a file of this type where it is: never one that can hold a script."""
+    bare = kind.partition(";")[0].strip().lower()
+    return bare.startswith(("image/", "video/", "audio/")) and not bare.endswith("xml")

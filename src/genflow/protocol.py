@@ -261,6 +261,13 @@ class HistoryEntry:
     exec_end_ms: int | None
     graph: dict[str, Any]
 
+    @property
+    def seconds(self) -> float | None:
+        """What the run took by its server's clock."""
+        if self.exec_start_ms is None or self.exec_end_ms is None:
+            return None
+        return max(0.0, (self.exec_end_ms - self.exec_start_ms) / 1000)
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.forks import ForkServer
 from tests.support.rabbit import programs
 from tests.support.service import Service, service
 
@@ -15,8 +16,8 @@ collect_ignore_glob = [] if programs() else ["*rabbitmq*"]
 
 
 @pytest.fixture
-async def genflow(database: str, tmp_path: Path) -> AsyncIterator[Service]:
+async def genflow(database: str, tmp_path: Path, forks: ForkServer) -> AsyncIterator[Service]:
     """A service of this test's own."""
-    async with service(database, tmp_path) as running:
+    async with service(database, tmp_path, forks) as running:
         yield running
         print(running.last_words(60))  # pytest shows it where the test failed

@@ -12,7 +12,7 @@ from genflow.failures import Policy, failure
 from genflow.jobs import State, Status, SubmitState
 from genflow.protocol import HistoryEntry
 from genflow.queue import JobCanceled, LeaseLost, Registry, SlotTaken
-from genflow.queue.queue import QueueFull, retry_after_s
+from genflow.queue.queue import PLACES_TOLD, QueueFull, retry_after_s
 from genflow.queue.records import KeyInUse, NewJob
 from genflow.storage.store import StoredBlob
 from tests.queue.conftest import ENTRY, Bench, output
@@ -271,6 +271,21 @@ async def test_the_queue_refuses_past_its_limit_and_keeps_the_key_free(bench: Be
     assert await bench.rows("select 1 from genflow.job_keys") == []
     bench.queue = type(queue)(bench.pool, queue_limit=3, retention_s=60.0)
     await bench.enqueue(key="k")
+
+
+async def test_a_place_far_back_is_told_at_the_next_look(bench: Bench) -> None:
+    queue = type(bench.queue)(bench.pool, queue_limit=10 * PLACES_TOLD, retention_s=60.0)
+
+    def job() -> NewJob:
+        return NewJob(id=uuid4(), workflow="{}", body_hash=b"hash", policy=Policy())
+
+    places = [(await queue.enqueue(job())).queue_position for _ in range(PLACES_TOLD)]
+    assert places == list(range(1, PLACES_TOLD + 1))
+    last = [await queue.enqueue(job()) for _ in range(2)][-1]
+    assert last.queue_position is None
+    look = await queue.view(last.id)
+    assert look is not None
+    assert look.queue_position == PLACES_TOLD + 2
 
 
 @pytest.mark.parametrize(

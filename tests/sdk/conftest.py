@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.sdk.clients import TYPESCRIPT, is_here
+from tests.support.forks import ForkServer
 from tests.support.service import Service, service
 
 collect_ignore = [
@@ -18,9 +19,9 @@ collect_ignore = [
 
 
 @pytest.fixture
-async def genflow(database: str, tmp_path: Path) -> AsyncIterator[Service]:
+async def genflow(database: str, tmp_path: Path, forks: ForkServer) -> AsyncIterator[Service]:
     """A fleet with its API."""
-    async with service(database, tmp_path) as running:
+    async with service(database, tmp_path, forks) as running:
         await running.simulate_together(2)
         await running.api()
         await running.worker()

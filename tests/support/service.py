@@ -23,6 +23,7 @@ import aiohttp
 import psycopg
 
 from genflow.failpoints import FAILPOINTS
+from tests.support.forks import ForkServer, Handle
 from tests.support.portraits import face_photo
 
 GENFLOW = Path(sys.executable).parent / "genflow"
@@ -39,7 +40,7 @@ class Process:
     """A genflow process, its ready line, and its log."""
 
     name: str
-    handle: asyncio.subprocess.Process
+    handle: Handle
     log: Path
     ready: dict[str, Any] = field(default_factory=dict)
 
@@ -182,6 +183,8 @@ class Service:
     processes: list[Process] = field(default_factory=list)
     simulators: list[Simulator] = field(default_factory=list)
     url: str = ""
+    forks: ForkServer | None = None
+    """Where its processes are forked from; without one, each is the installed command."""
 
     async def start(self, name: str, *arguments: str, env: Mapping[str, str] | None = None) -> Process:
         """A `genflow` process, once it says that it is ready."""
@@ -189,15 +192,15 @@ class Service:
         # Compiling the whole package anew at every start would be a third of a process's start-up.
         dropped = ("GENFLOW_", "PYTHONDONTWRITEBYTECODE")
         clean = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
+        env = clean | {"GENFLOW_DATABASE_URL": self.database, "GENFLOW_DATA": str(self.folder)} | dict(env or {})
+        handle: Handle
         with log.open("wb") as sink:
-            handle = await asyncio.create_subprocess_exec(
-                GENFLOW,
-                *arguments,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=sink,
-                cwd=self.folder,
-                env=clean | {"GENFLOW_DATABASE_URL": self.database, "GENFLOW_DATA": str(self.folder)} | dict(env or {}),
-            )
+            if self.forks is not None:
+                handle = await self.forks.start(arguments, stderr=sink, cwd=self.folder, env=env)
+            else:
+                handle = await asyncio.create_subprocess_exec(
+                    GENFLOW, *arguments, stdout=asyncio.subprocess.PIPE, stderr=sink, cwd=self.folder, env=env
+                )
         process = Process(name, handle, log)
         self.processes.append(process)
         assert handle.stdout is not None
@@ -441,10 +444,10 @@ def small_workflow(*, color: int = 5_774_154, prefix: str = "out") -> dict[str, 
 
 
 @asynccontextmanager
-async def service(database: str, folder: Path) -> AsyncIterator[Service]:
+async def service(database: str, folder: Path, forks: ForkServer | None = None) -> AsyncIterator[Service]:
     """A service without any process yet; all are killed at the end."""
     async with aiohttp.ClientSession() as http:
-        running = Service(database, folder, http)
+        running = Service(database, folder, http, forks=forks)
         try:
             yield running
         finally:

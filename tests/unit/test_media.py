@@ -6,7 +6,7 @@ import mimetypes
 
 import pytest
 
-from genflow.media import content_type_of, ending_of, output_type
+from genflow.media import content_type_of, ending_of, output_type, shown_in_place
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,20 @@ def test_a_server_gets_an_ending_that_its_nodes_know(
 ) -> None:
     monkeypatch.setattr(mimetypes, "guess_extension", lambda _: None)
     assert ending_of(content_type, name) == ending
+
+
+@pytest.mark.parametrize(
+    ("content_type", "shown"),
+    [
+        ("image/png", True),
+        ("image/avif", True),
+        ("VIDEO/mp4", True),
+        ("audio/ogg; codecs=opus", True),
+        ("image/svg+xml", False),
+        ("image/SVG+xml; charset=utf-8", False),
+        ("text/html", False),
+        ("application/pdf", False),
+    ],
+)
+def test_what_can_hold_a_script_is_saved_and_never_shown_in_place(content_type: str, shown: bool) -> None:
+    assert shown_in_place(content_type) is shown

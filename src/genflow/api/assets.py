@@ -19,10 +19,10 @@ from genflow.api.context import Context, tenant_of, uuid_of
 from genflow.api.errors import invalid_request, not_found
 from genflow.api.links import signed_content
 from genflow.errors import GenflowError, clean_text
+from genflow.media import shown_in_place
 from genflow.queue.records import AssetRecord
 
 _RANGE = re.compile(r"bytes=(?:(\d{1,18})-(\d{0,18})|-(\d{1,18}))")
-_SHOWN_IN_PLACE = ("image/png", "image/jpeg", "image/webp", "image/gif", "video/", "audio/")
 
 
 def routes(context: Context) -> APIRouter:
@@ -132,7 +132,7 @@ def byte_range(header: str | None, size: int) -> tuple[int, int]:
 
 
 def _disposition(record: AssetRecord) -> str:
-    way = "inline" if record.content_type.startswith(_SHOWN_IN_PLACE) else "attachment"
+    way = "inline" if shown_in_place(record.content_type) else "attachment"
     return f"{way}; filename*=UTF-8''{quote(record.name.rpartition('/')[2], safe='')}"
 
 

@@ -250,6 +250,7 @@ ROUTES: dict[str, Route] = {
     ),
     "GET /api/v2/health": Route("The process lives, in the contract's words.", {200: "Health"}),
     "GET /healthz": Route("The process lives.", {200: "Health"}),
+    "GET /metrics": Route("Counts of this process and the state of the queue.", {200: None}, plain="text/plain"),
     "GET /readyz": Route("Everything that the API needs is there.", {200: "Health"}),
 }  # fmt: skip
 """Every route by method and path."""

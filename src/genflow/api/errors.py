@@ -6,6 +6,7 @@ sentence and the id of its request; never a traceback. docs/reference/errors.md 
 
 from __future__ import annotations
 
+import time
 import uuid
 from http import HTTPStatus
 from typing import Any
@@ -21,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from genflow.errors import GenflowError, clean_text
 from genflow.queue.writer import OUTAGE
+from genflow.telemetry import metrics
 
 log = structlog.get_logger()
 
@@ -102,6 +104,17 @@ def handle_errors(app: FastAPI) -> None:
     app.add_middleware(RequestGuard)
 
 
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+def _count(scope: Scope, status: int, seconds: float) -> None:
+    # The router leaves the route that it found; its pattern, not the path, keeps the labels few.
+    route = getattr(scope.get("route"), "path", "none")
+    method = scope["method"] if scope["method"] in _METHODS else "other"
+    metrics.REQUESTS.labels(method, route, str(status)).inc()
+    metrics.REQUEST_SECONDS.labels(route).observe(seconds)
+
+
 class RequestGuard:
     """Gives each request an id, on the answer and in the log, and answers what nobody expected with a plain 500."""
 
@@ -115,12 +128,13 @@ class RequestGuard:
             return
         request_id = uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id
-        started = False
+        started, began = False, time.monotonic()
 
         async def send_with_id(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
+                _count(scope, message["status"], time.monotonic() - began)
                 MutableHeaders(scope=message)[REQUEST_ID_HEADER] = request_id
             await send(message)
 

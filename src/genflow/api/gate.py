@@ -15,7 +15,7 @@ from genflow.api.document import OPEN
 from genflow.api.links import link_refusal, signed_content
 from genflow.errors import GenflowError
 
-FLEET = ("/genflow/v1/servers", "/genflow/v1/workers", "/genflow/v1/status")
+FLEET = ("/genflow/v1/servers", "/genflow/v1/workers", "/genflow/v1/status", "/metrics")
 """What is everybody's: for operators of the house alone, where there are keys."""
 
 Auth = Literal["auto", "keys", "open"]

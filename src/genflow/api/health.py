@@ -1,4 +1,7 @@
-"""`/healthz` and `/api/v2/health`: the process answers. `/readyz`: database, schema and storage are there for it."""
+"""`/healthz` and `/api/v2/health`: the process answers. `/readyz`: database, schema and storage are there for it.
+
+`/metrics`: what this process counts and how the queue stands, for Prometheus.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,14 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 
 from genflow.errors import GenflowError, clean_text
 from genflow.postgres.migrations import check_schema
 from genflow.postgres.pool import Pool
 from genflow.queue.servers import Servers
 from genflow.storage.store import Store
+from genflow.telemetry import metrics
 
 CHECK_S = 3.0
 """Seconds that one check of readiness may take."""
@@ -53,6 +57,12 @@ def routes(needs: dict[str, Check], servers: Servers) -> APIRouter:
         listed = await servers.listed()
         healthy = sum(any(each["healthy"] for each in row["seen_by"]) for row in listed)
         return JSONResponse({"status": "healthy", "upstream": f"{healthy} of {len(listed)} ComfyUI servers are up"})
+
+    @router.get("/metrics")
+    async def prometheus() -> Response:
+        """This process's counts, and the queue as it stands for all of them."""
+        told = metrics.exposed(metrics.QueueGauges(await servers.status()))
+        return Response(told, media_type=metrics.CONTENT_TYPE)
 
     @router.get("/readyz")
     async def readyz() -> JSONResponse:

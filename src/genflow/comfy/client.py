@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
 from urllib.parse import quote
 from uuid import UUID, uuid4
@@ -305,7 +305,7 @@ class ComfyServer:
         kept_in = answer.get("subfolder")
         return f"{kept_in}/{answer['name']}" if kept_in else str(answer["name"])
 
-    async def view(self, output: Output) -> AsyncIterator[bytes]:
+    async def view(self, output: Output) -> AsyncGenerator[bytes]:
         """The bytes of an output file, streamed. Raises OutputGone on a 404 or a file of 0 bytes.
 
         A body that breaks off raises ServerUnreachable: what came before it is not the file.

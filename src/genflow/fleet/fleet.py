@@ -31,6 +31,7 @@ from genflow.needs import without_uploads
 from genflow.protocol import boottime
 from genflow.queue.registry import Registry, ServerState, Standing
 from genflow.settings import ServerSettings
+from genflow.telemetry import metrics
 
 log = structlog.get_logger()
 
@@ -268,6 +269,7 @@ class Fleet:
             await run_trial(server.comfy, within_s=TRIAL_S)
         except TrialFailed as error:
             told.failed_trials += 1
+            metrics.TRIALS.labels(server.name, "failed").inc()
             seconds = doubling(told.failed_trials, base_s=self._quarantine_s, cap_s=max(LONGEST_S, self._quarantine_s))
             await self._registry.quarantine(server.id, reason, seconds=seconds, needs_run=True)
             log.warning(
@@ -275,6 +277,7 @@ class Fleet:
             )
         else:
             told.failed_trials = 0
+            metrics.TRIALS.labels(server.name, "passed").inc()
             if await self._registry.trial_passed(server.id):
                 log.info("trial_passed", server=server.name, was=reason)
         self._probe_now[server.id].set()

@@ -25,6 +25,7 @@ from genflow.loops import cut_off, happens
 from genflow.queue import Queue, Sweeps
 from genflow.queue.records import DeadLetter
 from genflow.queue.writer import OUTAGE
+from genflow.telemetry import metrics
 
 log = structlog.get_logger()
 
@@ -146,6 +147,8 @@ class RabbitIntake:
     async def _bring_in(self, session: Session, batch: Sequence[AbstractIncomingMessage]) -> list[int]:
         """Record these messages' jobs and answer what can be answered; the tags of those for which there is no room."""
         outcome = await self._desk.bring_in(batch)
+        for fate, messages in (("recorded", outcome.recorded), ("refused", outcome.refused), ("full", outcome.full)):
+            metrics.DELIVERIES.labels(fate).inc(len(messages))
         if outcome.recorded:
             failpoints.hit("rabbit.after_record")
         await self._refuse(session, outcome.refused)
@@ -239,6 +242,7 @@ class RabbitIntake:
                 raise BrokerLost(f"a dead letter was not confirmed: {error}") from None
             failpoints.hit("rabbit.after_dead_confirm")
         await through_outages(self._sweeps.end_chore, letter)
+        metrics.DEAD_LETTERS_TOLD.inc()
         log.info("dead_letter_told", job=str(letter.job_id), queue=self._name)
         self._look.set()
 

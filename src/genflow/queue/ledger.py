@@ -151,6 +151,10 @@ class Ledger:
             },
         )
 
+    async def forget_uploads(self, hold: Hold, *, server_id: int, names: Sequence[str]) -> None:
+        """These inputs, which were uploaded, are not on the server any more."""
+        await self._fenced("forget_uploads", hold, {"server": server_id, "names": list(names)})
+
     async def intent(self, hold: Hold, *, submit: UUID, server_id: int, boot: UUID | None, slots: int) -> Intent:
         """Write the submit down. Raises SlotTaken, StartByPassed, or JobCanceled where a cancel came first."""
         params = {"submit": submit, "server": server_id, "boot": boot, "slots": slots}

@@ -43,6 +43,8 @@ from genflow.workflow import asset_refs, substitute
 
 COUNT_AGAIN_S = 1.0
 """Seconds for which the number of live jobs is known from a count and from what was accepted since."""
+PLACES_TOLD = 100
+"""A job further back learns its place at its next look: to count it costs more than all the rest of the submit."""
 HINT_PAUSE_S = 0.02
 """Seconds between two hints that there are new jobs: a burst of submits is one hint, and then another."""
 
@@ -78,6 +80,10 @@ class Depth:
     def unsure(self) -> bool:
         """Whether the next job must be counted in: the last count is old, or half of the limit is reached."""
         return boottime() - self._counted_at > COUNT_AGAIN_S or 2 * self._live >= self._limit
+
+    def long(self) -> bool:
+        """Whether more jobs were live at the last count than are told their place at once."""
+        return not self.unsure() and self._live > PLACES_TOLD
 
     def learned(self, live: int | None, *, accepted: bool) -> None:
         """What a submit counted (None = nothing), and that it made a job."""
@@ -143,6 +149,7 @@ class Queue:
             "assets": list(job.assets),
             "queue_limit": self._limit,
             "count": self._depth.unsure(),
+            "place": not self._depth.long(),
             "retention_s": self._retention_s,
         }
         try:

@@ -191,6 +191,8 @@ class Work:
     collects: int
     cancel_asked: bool
     executing: bool
+    age_s: float
+    """Seconds since the job was accepted, when this was read."""
     server_id: int | None
     workflow: str
     policy: Policy
@@ -334,6 +336,7 @@ def work_of(row: dict[str, Any]) -> Work:
         collects=row["collects"],
         cancel_asked=row["cancel_at"] is not None,
         executing=row["executing_at"] is not None,
+        age_s=row["age_s"],
         server_id=row["server_id"],
         workflow=row["workflow"],
         policy=Policy.from_json(row["policy"]),

@@ -14,6 +14,7 @@ from genflow.jobs import State
 from genflow.queue.ledger import error_of
 from genflow.queue.records import Chore, DeadLetter
 from genflow.queue.writer import Writer
+from genflow.telemetry import metrics
 
 log = structlog.get_logger()
 
@@ -34,6 +35,7 @@ class Sweeps:
         rows = await self._writer.write(
             "rescue", {"lease_s": self._lease_s, "limit": BATCH, "error": Json(error_of(killer))}
         )
+        metrics.TAKEOVERS.inc(len(rows))
         for row in rows:
             log.warning(
                 "lease_ran_out", job=str(row["id"]), takeovers=row["takeovers"], hung=row["hung"],
@@ -140,6 +142,7 @@ class Sweeps:
         """A submit that was given up did run: mark it, and count a doubled run where another ran too."""
         rows = await self._writer.write("count_doubled", {"job": job_id, "submit": submit})
         if rows:
+            metrics.DOUBLED_RUNS.inc()
             log.error("doubled_run", job=str(job_id), doubled=rows[0]["doubled"], next=f"genflow jobs show {job_id}")
 
 

@@ -41,8 +41,3 @@ def media_type(head: bytes) -> str:
     if head.startswith(_EBML):
         return "video/x-matroska" if b"matroska" in head else "video/webm"
     return UNKNOWN
-
-
-def shown_in_place(kind: str) -> bool:
-    """Whether a browser may show a file of this type where it is, instead of saving it."""
-    return kind.startswith(("image/", "video/", "audio/")) and kind != "image/svg+xml"

@@ -27,8 +27,9 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from genflow.errors import clean_text
+from genflow.media import shown_in_place
 from genflow.storage.arriving import CHUNK_BYTES, Hashes, gathered, pieces
-from genflow.storage.media import HEAD_BYTES, media_type, shown_in_place
+from genflow.storage.media import HEAD_BYTES, media_type
 from genflow.storage.store import (
     HASH_BYTES,
     BlobDamaged,

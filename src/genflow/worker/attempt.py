@@ -18,10 +18,11 @@ from genflow.failures import failure
 from genflow.fleet import FleetServer
 from genflow.jobs import Step, StopReason, SubmitState
 from genflow.protocol import HistoryEntry, Known, boottime
-from genflow.queue import NotHeld
+from genflow.queue import LeaseLost, NotHeld
 from genflow.queue.records import Claim, input_names
 from genflow.sealing import CantOpen
 from genflow.storage.store import BlobDamaged, BlobMissing
+from genflow.telemetry import metrics
 from genflow.worker import files
 from genflow.worker.asking import outputs_of
 from genflow.worker.collecting import Collecting
@@ -72,6 +73,8 @@ class Attempt:
         except GivenAway:
             pass
         except NotHeld as error:
+            if isinstance(error, LeaseLost):
+                metrics.LEASES_LOST.inc()
             log.info("not_held", job=str(self._job.id), why=type(error).__name__)
         finally:
             if self._job.listener is not None:
@@ -115,6 +118,7 @@ class Attempt:
         ):
             # The store itself is there: no time will bring the input back.
             await self._job.out.refuse(failure("input_unavailable", f"an input of this job is lost: {error.message}"))
+        metrics.STORAGE_ERRORS.labels("upload").inc()
         log.warning("storage_unavailable", job=str(self._job.id), why=error.message)
         await self._job.out.release(STORAGE_AWAY_S)
 
@@ -145,6 +149,7 @@ class Attempt:
                 case Known.RUNNING if not seen_running:
                     await pending.runs()
                     pace.saw_running()
+                    self._job.ran_from(0.0)
                     seen_running = submit.executed = True
                     self._job.run.cancel_asked |= await self._job.ledger.running(
                         self._job.hold, submit.no, deadline_s=self._deadline_s

@@ -14,8 +14,9 @@ from genflow.comfy import ComfyError, OutputGone, ServerUnreachable
 from genflow.errors import GenflowError
 from genflow.jobs import State
 from genflow.outputs import walk_outputs
-from genflow.protocol import HistoryEntry, Known
+from genflow.protocol import HistoryEntry, Known, boottime
 from genflow.queue.records import StoredOutput, SubmitRecord
+from genflow.telemetry import metrics
 from genflow.worker import files
 from genflow.worker.endings import Open
 from genflow.worker.held import HeldJob
@@ -51,6 +52,7 @@ class Collecting:
         a prompt that the network delivered twice ran twice, and its second run replaced the entry of the first.
         """
         failpoints.hit("download.before")
+        collecting_since = boottime()
         found = walk_outputs(outputs)
         wanted = files.results(found, previews=self._job.tools.previews)
         if found and not wanted:
@@ -89,8 +91,11 @@ class Collecting:
         except GenflowError as error:
             if not files.is_storage_trouble(error):
                 raise
+            metrics.STORAGE_ERRORS.labels("download").inc()
             await self._later(error.message, record)
         failpoints.hit("download.after_commit")
+        metrics.JOBS_ENDED.labels(state.name.lower()).inc()
+        metrics.COLLECT_SECONDS.observe(boottime() - collecting_since)
         log.info(state.name.lower(), job=str(self._job.id), server=self._job.server.name, outputs=len(stored))
         if state is State.CANCELED:
             await self._job.tools.store.unname(str(self._job.id))

@@ -13,12 +13,13 @@ import structlog
 from genflow import failpoints
 from genflow.comfy import ComfyError, OutputGone
 from genflow.errors import GenflowError
-from genflow.failures import Failure, Then, decide, failure
+from genflow.failures import MAY_LACK_INPUT, Failure, Then, decide, failure
 from genflow.fleet import FleetServer
 from genflow.jobs import State, StopReason, SubmitState
 from genflow.outputs import walk_outputs
 from genflow.protocol import HistoryEntry
 from genflow.queue.records import StoredOutput, Work
+from genflow.telemetry import metrics
 from genflow.worker import files
 from genflow.worker.listening import Listener
 from genflow.worker.run import GivenAway, JobRun
@@ -31,6 +32,8 @@ SERVER_AWAY_S = 1.0
 """Seconds until a job is tried again whose server gave no answer."""
 
 
+INPUTS_LOOK_S = 10.0
+"""Longest time, in seconds, for which a failed job's server is asked whether it still has the job's inputs."""
 PARTIAL_S = 60.0
 """Longest time, in seconds, that the outputs of a failed run's finished nodes hold up its dead letter."""
 ELSEWHERE = ("cuda_fault", "would_not_stop", "out_of_memory")
@@ -74,6 +77,8 @@ class Endings:
         doubtful: bool = False,
     ) -> NoReturn:
         """The attempt failed: retry or dead letter, as failures.py decides."""
+        if told.code in MAY_LACK_INPUT and self._work.inputs:
+            told = await self._unless_input_gone(told)
         decision = decide(
             told,
             self._work.policy,
@@ -107,6 +112,26 @@ class Endings:
             delay_s=decision.delay_s,
             avoid=decision.failure.code in ELSEWHERE,
             min_vram=self._server.vram if decision.failure.code == "out_of_memory" else None,
+        )
+
+    async def _unless_input_gone(self, told: Failure) -> Failure:
+        """`told`, or that an input is gone from the server, as where somebody cleans its input folder.
+
+        That is no fault of the job: the next attempt uploads it again.
+        """
+        try:
+            async with asyncio.timeout(INPUTS_LOOK_S):
+                gone = await files.inputs_gone(self._server, self._work)
+        except (ComfyError, TimeoutError):
+            return told
+        if not gone:
+            return told
+        await self._tools.ledger.forget_uploads(self._run.hold, server_id=self._server.id, names=gone)
+        return failure(
+            "input_gone",
+            f"an input of this job was deleted on {self._server.name} while the job was there",
+            node_id=told.node_id,
+            node_class=told.node_class,
         )
 
     async def _keep_partial(self, entry: HistoryEntry) -> None:
@@ -197,7 +222,10 @@ class Endings:
             min_vram=min_vram,
         )
         failpoints.hit("end.after_commit")
+        if failed is not None:
+            metrics.ATTEMPTS_FAILED.labels(failed.kind.value, failed.code).inc()
         if ended.terminal:
+            metrics.JOBS_ENDED.labels(ended.name.lower()).inc()
             self._log.info(ended.name.lower())
         if failed is not None and not self._dead(ended, failed) and ended is not State.CANCELED:
             self._tools.tell(AttemptFailed(self._run.hold.job_id, submit.attempt, self._server.given, failed, delay_s))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from genflow import failpoints
+from genflow.comfy import OutputGone
 from genflow.errors import GenflowError
 from genflow.fleet import FleetServer
 from genflow.media import content_type_of, output_type
@@ -33,6 +34,24 @@ async def upload_inputs(tools: Tools, run: JobRun, server: FleetServer, work: Wo
         written.append((name, file.hash))
         there.add(file.name)  # another asset of the same job may be over the same bytes
     return written
+
+
+async def inputs_gone(server: FleetServer, work: Work) -> list[str]:
+    """The names of those inputs that were uploaded to this server and are not there now. Raises ComfyError."""
+    sizes = {file.name: file.size for file in work.inputs}
+    folder = input_folder(work.job_id)
+    gone = []
+    for name, size in sorted(sizes.items()):
+        look = server.comfy.view(Output("", "", 0, name, folder, "input"))
+        try:
+            async for _ in look:
+                break
+        except OutputGone:
+            if size:
+                gone.append(f"{folder}/{name}")
+        finally:
+            await look.aclose()
+    return gone
 
 
 INLINE_TEXT = 8_192

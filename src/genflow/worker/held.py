@@ -8,9 +8,10 @@ from uuid import UUID
 
 from genflow.comfy import ComfyError
 from genflow.fleet import FleetServer
-from genflow.protocol import Answer
+from genflow.protocol import Answer, boottime
 from genflow.queue import Hold, Ledger
 from genflow.queue.records import Claim, Work
+from genflow.telemetry import metrics
 from genflow.worker.asking import Asker
 from genflow.worker.endings import Endings, Open
 from genflow.worker.listening import Listener
@@ -38,6 +39,8 @@ class HeldJob:
         self.listener: Listener | None = None
         self.extra_data: dict[str, Any] | None = None
         """What its client gave the job for the worker alone, once it was opened."""
+        self._loaded_at = 0.0
+        self._ran = False
         self.attempt = 0
         """The number of the attempt in hand, once there is one."""
 
@@ -49,10 +52,18 @@ class HeldJob:
     async def load(self) -> None:
         """Read the last checkpoint."""
         self.work = await self.ledger.load(self.hold)
+        self._loaded_at = boottime()
         self.run.cancel_asked |= self.work.cancel_asked
         self.attempt = self.work.attempt
         self.asker = Asker(self.tools, self.run, self.server, self.work)
         self.out = Endings(self.tools, self.run, self.server, self.work)
+
+    def ran_from(self, seconds_ago: float) -> None:
+        """It runs since `seconds_ago`: how long it waited for that is counted, once a job."""
+        if not self._ran and not self.work.executing:
+            waited_s = self.work.age_s + boottime() - self._loaded_at - seconds_ago
+            metrics.WAIT_SECONDS.observe(max(0.0, waited_s))
+        self._ran = True
 
     def cant_tell(self, answer: Answer) -> None:
         """A server that gave no answer gets no new work until a probe is answered."""

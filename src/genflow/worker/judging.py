@@ -11,6 +11,7 @@ from genflow.comfy import ComfyError
 from genflow.failures import QUARANTINES, Failure, FailureClass, Then, decide, failure, from_execution
 from genflow.jobs import State, StopReason, SubmitState
 from genflow.protocol import HistoryEntry
+from genflow.telemetry import metrics
 from genflow.worker.asking import room
 from genflow.worker.endings import Open
 from genflow.worker.held import HeldJob
@@ -29,6 +30,11 @@ class Judging:
     async def ended(self, submit: Open, entry: HistoryEntry, told: Failure | None = None) -> HistoryEntry:
         """The run is over: a checkpoint where it succeeded, else the judgement of section 9."""
         failpoints.hit("wait.before_commit")
+        server = self._job.server.name
+        metrics.RUNS.labels(server, entry.outcome).inc()
+        if entry.seconds is not None:
+            metrics.RUN_SECONDS.labels(server).observe(entry.seconds)
+        self._job.ran_from(entry.seconds or 0.0)
         if entry.outcome == "success" and told is None:
             self._job.run.cancel_asked |= await self._job.ledger.run_ended(self._job.hold, submit.no, entry)
             self._job.tools.fleet.free_slot(self._job.server, self._job.id)
@@ -75,6 +81,7 @@ class Judging:
         await self._job.ledger.close_submit(
             self._job.hold, submit.no, SubmitState.LOST, reason=lost.message, resubmit=True, doubtful=not accepted
         )
+        metrics.RESUBMITS.inc()
         await self._job.quiet()
 
     async def stop(self, submit: Open, reason: StopReason, told: Failure | None = None) -> HistoryEntry | None:

@@ -11,6 +11,7 @@ from genflow.failures import from_reply
 from genflow.jobs import StopReason, SubmitState
 from genflow.protocol import Known, PostReply, Reply, boottime, prompt_body
 from genflow.queue import NotHeld, SlotTaken, StartByPassed
+from genflow.telemetry import metrics
 from genflow.worker.asking import Doubt, room
 from genflow.worker.collecting import Collecting
 from genflow.worker.endings import SERVER_AWAY_S, Open
@@ -139,6 +140,7 @@ class Submitting:
 
     async def _settle(self, submit: Open, reply: PostReply) -> bool:
         """Turn the reply into a receipt, or send the job on its way (the table of section 5); False: lost at once."""
+        metrics.SUBMITS.labels(self._job.server.name, reply.kind.value).inc()
         log.debug("posted", job=str(self._job.id), server=self._job.server.name, reply=reply.kind.value)
         try:
             match reply.kind:

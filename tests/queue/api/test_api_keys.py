@@ -126,7 +126,7 @@ async def test_the_fleet_is_for_operators_of_the_house(api: Client, keys: Accoun
     submit = Holder(api, await made(keys, "app"))
     theirs = Holder(api, await made(keys, "other", Role.OPERATOR, "other"))
     operator = Holder(api, await made(keys, "ops", Role.OPERATOR))
-    for path in ("/genflow/v1/servers", "/genflow/v1/workers", "/genflow/v1/status"):
+    for path in ("/genflow/v1/servers", "/genflow/v1/workers", "/genflow/v1/status", "/metrics"):
         for holder in (submit, theirs):
             answer = await holder.ask("GET", path)
             assert (answer.status, answer.code) == (403, "forbidden")

@@ -1,5 +1,5 @@
--- Accept a job: key, job, spec and references to its inputs, all or nothing; answers it as its client will see it;
--- a place past a hundred is left to the next look.
+-- Accept a job: key, job, spec and references to its inputs, all or nothing; answers it as its client will see it. Its place
+-- is left to the next look where it is past a hundred, or where the caller knows the queue to be long.
 -- Admits nothing past queue_limit (overshoot: at most the submissions in flight) and nothing under a key in use. It is
 -- counted where the caller does not know that the queue is less than half full.
 -- Locks: the key's row (a concurrent submit with the same key waits here).
@@ -42,7 +42,7 @@ with depth as (
     on conflict do nothing
 )
 select depth.live, new_job.id is not null as accepted, new_job.created_at, new_job.expires_at,
-       case when new_job.id is not null then (
+       case when %(place)s and new_job.id is not null then (
            select 1 + count(*)
            from (select 1
                  from genflow.jobs as ahead

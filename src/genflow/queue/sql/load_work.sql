@@ -1,5 +1,6 @@
 -- What the holder of a job needs to go on after its last checkpoint. Locks: none. Index: the primary keys.
 select j.id, j.step, j.attempt, j.takeovers, j.resubmits, j.collects, j.cancel_at, j.executing_at, j.server_id,
+       extract(epoch from genflow.clock() - j.created_at)::float8 as age_s,
        s.workflow, s.policy, (select x.sealed from genflow.job_secrets as x where x.job_id = j.id) as sealed,
        (select row_to_json(u) from (
             select no, uuid, attempt, server_id, boot, slot, state, client_id, stop_reason, entry,
