@@ -46,9 +46,9 @@ def _marked(page: str, name: str) -> str | None:
     if found is None:
         return None
     table = re.search(r"(?m)(?:^\|.*\n?)+", found[0])
-    at = (table.start(), table.end()) if table else (len(found[0].rstrip()),) * 2
-    head, tail = page[: found.start() + at[0]], page[found.start() + at[1] :]
-    return f"{head.rstrip()}\n\n{begin(name)}\n{END}\n{tail if tail.strip() else ''}"
+    start, end = table.span() if table else (len(found[0]), len(found[0]))
+    head, tail = page[: found.start() + start].rstrip(), page[found.start() + end :].lstrip()
+    return f"{head}\n\n{begin(name)}\n{END}\n" + (f"\n{tail}" if tail else "")
 
 
 def new_section(name: str, about: str) -> str:

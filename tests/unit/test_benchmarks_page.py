@@ -142,6 +142,14 @@ def test_a_section_written_by_hand_is_taken_over(docs: Path) -> None:
     assert places == sorted(places)
 
 
+def test_a_section_without_a_table_gets_its_figures_at_its_end(docs: Path) -> None:
+    (docs / "benchmarks.md").write_text(PAGE + "\n## Starts (`make bench ONLY=starts`)\n\nProse.\n\n## Last\n")
+    run_all({"starts": bounded(1.0)}, [], docs)
+    text = (docs / "benchmarks.md").read_text()
+    assert f"Prose.\n\n{page.begin('starts')}\n" in text
+    assert f"{page.END}\n\n## Last\n" in text
+
+
 def test_what_a_benchmark_without_a_table_prints_stands_there(docs: Path) -> None:
     def prints() -> bool:
         print("speed: the first line says what is measured")
