@@ -9,7 +9,10 @@ import asyncio
 import time
 from collections import Counter, deque
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
+
+from genflow.simulator.journal import Journal
 
 EVENTS = (
     "posted", "running", "ended", "interrupted", "held", "upload", "emptied", "deleted", "view", "freed", "socket",
@@ -72,9 +75,13 @@ def _path(subfolder: str, name: str) -> str:
 
 
 class Books:
-    """Counts per prompt id and submit, and a log of executions with wall-clock milliseconds."""
+    """Counts per prompt id and submit, and a log of executions with wall-clock milliseconds.
 
-    def __init__(self) -> None:
+    What happens to prompts, and when, also goes to a journal.
+    """
+
+    def __init__(self, journal: Journal | None = None) -> None:
+        self._journal = journal or Journal()
         self._pages: dict[str, Page] = {}
         self._totals: Counter[str] = Counter()
         self._owners: dict[tuple[str, str, str], str] = {}
@@ -108,7 +115,20 @@ class Books:
         """A prompt was queued."""
         for each in self._counted(prompt_id, submit):
             each.posts += 1
+        self._journal.write("posted", prompt_id, submit)
         self.note("posted", prompt_id)
+
+    def booted(self) -> None:
+        """The server starts, with nothing in its memory."""
+        self._journal.write("booted")
+
+    def close(self) -> None:
+        """The server is gone for good."""
+        self._journal.close()
+
+    def removed(self, prompt_id: str, submit: str | None) -> None:
+        """A pending prompt was taken back."""
+        self._journal.write("removed", prompt_id, submit)
 
     def started(self, prompt_id: str, submit: str | None) -> list[Any]:
         """An execution begins. Returns its line of the log, to be handed to `ended`."""
@@ -116,24 +136,28 @@ class Books:
             each.executions += 1
         line = [prompt_id, time.time() * 1000, None]
         self._log.append(line)
+        self._journal.write("running", prompt_id, submit)
         self.note("running", prompt_id)
         return line
 
-    def ended(self, line: list[Any], submit: str | None, *, interrupted: bool) -> None:
-        """An execution ended, whatever its outcome."""
+    def ended(self, line: list[Any], submit: str | None, outcome: str, *, interrupted: bool) -> None:
+        """An execution ended: by `success`, `interrupted`, or the type of its error."""
         line[2] = time.time() * 1000
+        self._journal.write("ended", line[0], submit, outcome=outcome)
         if interrupted:
             for each in self._counted(line[0], submit):
                 each.interruptions += 1
             self.note("interrupted", line[0])
         self.note("ended", line[0])
 
-    def killed(self, line: list[Any]) -> None:
+    def killed(self, line: list[Any], submit: str | None) -> None:
         """An execution was cut off by the end of its server; it did not end by itself."""
         line[2] = time.time() * 1000
+        self._journal.write("killed", line[0], submit)
 
-    def wrote(self, prompt_id: str, submit: str | None, kind: str, subfolder: str, name: str) -> None:
-        """A file was written."""
+    def wrote(self, prompt_id: str, submit: str | None, kind: str, subfolder: str, name: str, folder: Path) -> None:
+        """A file was written, in the server's folder of its kind."""
+        self._journal.wrote(prompt_id, submit, kind, _path(subfolder, name), folder / subfolder / name)
         for each in self._counted(prompt_id, submit):
             each.files.append(_path(subfolder, name))
         self._owners[(kind, subfolder, name)] = prompt_id

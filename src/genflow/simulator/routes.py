@@ -148,13 +148,16 @@ async def get_queue(request: web.Request) -> web.Response:
 
 async def post_queue(request: web.Request) -> web.Response:
     """`POST /queue`: delete pending prompts, one per mention, or clear. Always an empty 200."""
-    boot = request.app[SERVER].boot
+    server = request.app[SERVER]
+    boot = server.boot
     body = json.loads(await request.read())
     if body.get("clear"):
-        boot.prompts.clear_pending()
+        for item in boot.prompts.clear_pending():
+            server.books.removed(item.prompt_id, item.submit)
         boot.worker.queue_updated()
     for prompt_id in body.get("delete", []):
-        if boot.prompts.delete_pending(prompt_id):
+        if (taken := boot.prompts.delete_pending(prompt_id)) is not None:
+            server.books.removed(prompt_id, taken.submit)
             boot.worker.queue_updated()
     return web.Response()
 
