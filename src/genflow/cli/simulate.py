@@ -65,9 +65,7 @@ def simulate(
     ] = None,
     journal: Annotated[
         Path | None,
-        typer.Option(
-            envvar="GENFLOW_JOURNAL", help="A folder for each server's books: NAME.jsonl, a line an event."
-        ),
+        typer.Option(envvar="GENFLOW_JOURNAL", help="A folder for each server's books: NAME.jsonl, a line an event."),
     ] = None,
     knobs: Annotated[
         str, typer.Option(envvar="GENFLOW_KNOBS", help="Knobs to start with, as JSON (docs/reference/simulator.md).")
