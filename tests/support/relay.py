@@ -63,8 +63,7 @@ class Relay:
         """End the way back of every connection: clients hear that the server is done, and are carried on."""
         for writer in self._clients - self._deaf:
             self._deaf.add(writer)
-            if writer.can_write_eof() and not writer.transport.is_closing():
-                writer.write_eof()
+            _say_end(writer)
 
     def lose_the_answer_to(self, word: bytes) -> None:
         """Let the next message with `word` through, and break its connection in place of the answer."""
@@ -127,9 +126,8 @@ class Relay:
             if self._lost_word is not None and self._lost_word in data.lower():
                 self._lost_word = None
                 losing.set()
-            writer.write(data)
-            await writer.drain()
-        writer.write_eof()
+            await _write(writer, data)
+        _say_end(writer)
 
     async def _down(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, losing: asyncio.Event) -> None:
         async for data in self._chunks(reader):
@@ -137,11 +135,10 @@ class Relay:
                 self.lost.set()
                 raise ConnectionAbortedError
             if writer not in self._deaf:
-                writer.write(data)
-                await writer.drain()
+                await _write(writer, data)
         if writer not in self._deaf:
             self._deaf.add(writer)
-            writer.write_eof()
+            _say_end(writer)
 
     async def _chunks(self, reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         """What is sent one way, as it comes through. Raises OSError once the sender has reset the connection."""
@@ -197,11 +194,24 @@ async def _end(server: asyncio.Server, relay: Relay) -> None:
     await server.wait_closed()
 
 
+async def _write(writer: asyncio.StreamWriter, data: bytes) -> None:
+    if writer.transport.is_closing():
+        raise ConnectionResetError
+    writer.write(data)
+    await writer.drain()
+
+
+def _say_end(writer: asyncio.StreamWriter) -> None:
+    """Nothing more comes this way; the other way stands."""
+    if not writer.transport.is_closing():
+        writer.write_eof()
+
+
 def _reset(writer: asyncio.StreamWriter) -> None:
     """Break a connection: its other end is not told of an end, but that it is gone."""
-    connection = writer.get_extra_info("socket")
-    if connection.family != socket.AF_UNIX:
-        with suppress(OSError):
+    connection = None if writer.transport.is_closing() else writer.get_extra_info("socket")
+    if connection is not None and connection.family != socket.AF_UNIX:
+        with suppress(OSError, ValueError):  # it was closed this moment
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
 
