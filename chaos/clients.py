@@ -35,7 +35,7 @@ _PHOTO = face_photo()
 
 def workflow(wish: Wish, row: int = 0) -> dict[str, Any]:
     """The graph that a wish is about: a picture of its own colour, once or twice, or a fault in it."""
-    side = (640, 480) if wish.kind == "long" else (96, 64)
+    side = (240, 200) if wish.kind == "long" else (128, 96)
     color = (wish.no * 8 + row) % 0x1000000
     graph: dict[str, Any] = {
         "1": _node("EmptyImage", width=side[0], height=side[1], batch_size=1, color=color),

@@ -18,7 +18,7 @@ from chaos.plan import Plan
 from chaos.snapshot import Snapshot
 from tests.support.service import until
 
-DRAIN_S = 120.0
+DRAIN_S = 180.0
 """Seconds after the last fault in which every job has to come to its end."""
 
 

@@ -48,7 +48,7 @@ _WORKER: dict[str, Any] = {
     "health_port": 0, "poll_ms": 500, "claim_poll_s": 0.2, "probe_s": 0.5, "no_server_s": 0.5, "instance": "chaos",
     "slots": SLOTS, "quarantine_s": 2, "stop_grace_s": 6, "grace_s": 1,
 }  # fmt: skip
-_SERVER: dict[str, Any] = {"port": 0, "seconds_per_step": 0.1, "seconds_per_megapixel": 4}
+_SERVER: dict[str, Any] = {"port": 0, "seconds_per_step": 0.1, "seconds_per_megapixel": 20}
 
 
 @dataclass(eq=False)

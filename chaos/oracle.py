@@ -13,6 +13,7 @@ RULES: tuple[Rule, ...] = (
     jobs.each_wish_is_one_job,
     runs.every_run_is_a_submit,
     runs.every_run_is_counted,
+    runs.every_prompt_shows_its_token,
     runs.no_server_hears_a_stale_submit,
     runs.nothing_begins_after_the_end,
     runs.a_recorded_success_is_not_repeated,

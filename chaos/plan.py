@@ -21,7 +21,7 @@ TENANTS = ("one", "two")
 
 AROUND_THE_JOBS_S = 45.0
 """Seconds of a run that are left for its start, and for the jobs to come to their end."""
-SHORTEST_S = 15.0
+SHORTEST_S = 30.0
 
 FAULTS: Mapping[str, int] = {
     "kill": 7, "freeze": 5, "link": 7, "answer": 3, "restart": 2, "postgres": 2, "error": 2, "broker": 1, "disk": 2,

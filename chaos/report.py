@@ -30,7 +30,9 @@ def report(plan: Plan, run: Snapshot, verdicts: list[Verdict], *, wall_s: float,
         "ends": dict(sorted(Counter(row.state.name.lower() for row in run.jobs).items())),
         "wishes": dict(sorted(Counter(wish.kind for wish in run.wishes).items())),
         "faults": dict(
-            sorted(Counter(_kind(event.kind) for event in run.events if not event.kind.startswith("no ")).items())
+            sorted(
+                Counter(_kind(event.kind) for event in run.events if event.kind not in ("no start", "healed")).items()
+            )
         ),
         "runs": len(run.executions),
         "lost": len({verdict.broken.job for verdict in verdicts if verdict.rule == _LOST}),

@@ -156,12 +156,17 @@ class Snapshot:
     """The servers refuse a submit that they have seen: then nothing may run twice unasked."""
 
     @cached_property
+    def trials(self) -> frozenset[str]:
+        """Prompts that are of no job: a distrusted server's trial, told by its token, which no claim gives."""
+        return frozenset(line.prompt for line in self.lines if line.event == "posted" and line.detail.get("token") == 0)
+
+    @cached_property
     def executions(self) -> tuple[Execution, ...]:
-        """Every run of every server, in order of its books."""
+        """Every run of a job on every server, in order of its books."""
         found: list[Execution] = []
         for server in sorted({line.server for line in self.lines}):
             found += _executions([line for line in self.lines if line.server == server])
-        return tuple(sorted(found, key=lambda each: each.began))
+        return tuple(sorted((each for each in found if each.prompt not in self.trials), key=lambda each: each.began))
 
     @cached_property
     def runs_of(self) -> Mapping[str, list[Execution]]:

@@ -27,9 +27,8 @@ _STYLE = """
 
 def timeline(run: Snapshot, *, title: str) -> str:
     """The picture as SVG."""
-    times = [*run.times]
-    times += [row.ended_at for row in run.jobs if row.ended_at is not None]
-    began, ended = min(times, default=0.0), max(times, default=1.0)
+    began = min([told.at for told in run.told] + [event.at for event in run.events], default=0.0)
+    ended = max([began + 1.0, *run.times, *(row.ended_at for row in run.jobs if row.ended_at is not None)])
     scale = (WIDTH - LEFT - 20) / max(1.0, ended - began)
 
     def x(at: float) -> float:

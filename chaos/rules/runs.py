@@ -28,6 +28,14 @@ def every_run_is_a_submit(run: Snapshot) -> Iterator[Broken]:
             yield Broken(f"submit {row.no} is of {row.server}, and ran on {each.server}", each.prompt)
 
 
+def every_prompt_shows_its_token(run: Snapshot) -> Iterator[Broken]:
+    """A server hears of a submit under the token that its intent was written with."""
+    for line in run.lines:
+        row = run.submit.get(line.submit)
+        if line.event == "posted" and row is not None and line.detail.get("token") != row.token:
+            yield Broken(f"submit {row.no} of token {row.token} was posted with {line.detail.get('token')}", row.job)
+
+
 def every_run_is_counted(run: Snapshot) -> Iterator[Broken]:
     """A job runs once; each further run is one that protocol section 8 allows, and that the job's own record counts."""
     for job in run.jobs:

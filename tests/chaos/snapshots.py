@@ -73,7 +73,7 @@ def ran(job: str, uuid: str, created: float, ended: float, *, no: int = 1, stop_
     """A submit that ran."""
     server = "gpu1" if job in (FAILED, CANCELED) else "gpu0"
     return SubmitRow(
-        job, no, uuid, server, no, SubmitState.ENDED, executed=True, stop_reason=stop_reason, created_at=created,
+        job, no, uuid, server, 1, SubmitState.ENDED, executed=True, stop_reason=stop_reason, created_at=created,
         ended_at=ended,
     )  # fmt: skip
 
@@ -87,7 +87,7 @@ def execution(
         for name, hash in files.items()
     )
     return (
-        Line(began, server, "posted", job, uuid),
+        Line(began, server, "posted", job, uuid, {"token": 1}),
         Line(began, server, "running", job, uuid),
         *wrote,
         Line(ended, server, "ended", job, uuid, {"outcome": outcome}),

@@ -85,7 +85,7 @@ def both(*changes: Change) -> Change:
 AGAIN = execution(GOOD, "u9", 4.5, 5.5, "success", a="a2", b="b2")
 SECOND_SUBMIT = ran(GOOD, "u9", 3.6, 5.6, no=2)
 STALE = SubmitRow(GOOD, 1, "u0", "gpu0", 1, SubmitState.REFUSED, created_at=0.5, ended_at=0.9)
-THIRD = tuple(Line(1.35, "gpu0", "posted", GOOD, uuid) for uuid in ("x1", "x2"))
+THIRD = tuple(Line(1.35, "gpu0", "posted", GOOD, uuid, {"token": 1}) for uuid in ("x1", "x2"))
 THIRD_ROWS = tuple(
     SubmitRow(GOOD, 5 + number, f"x{number}", "gpu0", 1, SubmitState.ENDED, created_at=1.0) for number in (1, 2)
 )
@@ -103,6 +103,7 @@ BREAKS: list[tuple[str, str, Change]] = [
     ("every_run_is_a_submit", "another job's", also(lines=execution(GOOD, "u2", 7.0, 8.0, "success"))),
     ("every_run_is_a_submit", "one submit twice", also(lines=execution(GOOD, "u1", 3.5, 3.6, "success"))),
     ("every_run_is_a_submit", "elsewhere", submit("u1", server="gpu1")),
+    ("every_prompt_shows_its_token", "another token", submit("u1", token=2)),
     ("every_run_is_counted", "nobody counted it", also(lines=AGAIN, submits=[SECOND_SUBMIT])),
     (
         "every_run_is_counted",
@@ -201,7 +202,7 @@ ALLOWED: list[tuple[str, Change]] = [
         also(lines=execution(GOOD, "u0", 0.7, 1.2, "success"),
              submits=[replace(STALE, no=0, state=SubmitState.ABANDONED)]))),
     ("a stale prompt that was taken back", also(
-        lines=[Line(2.5, "gpu0", "posted", GOOD, "u0"), Line(2.6, "gpu0", "removed", GOOD, "u0")],
+        lines=[Line(2.5, "gpu0", "posted", GOOD, "u0", {"token": 1}), Line(2.6, "gpu0", "removed", GOOD, "u0")],
         submits=[replace(STALE, no=0)])),
     ("out of memory twice", both(
         lambda run: replace(run, lines=tuple(line for line in run.lines if line.submit != "u4")),
@@ -212,6 +213,8 @@ ALLOWED: list[tuple[str, Change]] = [
         without("outputs", lambda row: row.job == MESSAGE))),
     ("a dead letter told again by a successor", both(
         but(dead_messages=(BAD, BAD)), also(events=[Event(5.0, "kill", "intake0")]))),
+    ("a trial of a server that is distrusted", also(lines=[
+        Line(7.0, "gpu0", "posted", "trial", "t", {"token": 0}), *execution("trial", "t", 7.0, 7.1, "success")[1:]])),
     ("a process that finds its database away", also(events=[Event(1.0, "died", "api0", detail="exit 4")])),
 ]  # fmt: skip
 

@@ -25,7 +25,7 @@ async def test_what_happened_to_each_submit_stands_on_disk(tmp_path: Path) -> No
     words = ("ok", "error", "hang", "ok")
     async with simulated(journal=tmp_path, output_dir=tmp_path / "files", script=words) as (wire, _):
         for prompt in ids:
-            mark = {"genflow": {"submit": f"of {prompt}"}}
+            mark = {"genflow": {"submit": f"of {prompt}", "token": 7}}
             await wire.post(three_nodes(), prompt, extra_data=mark)
         await wire.happened("running", ids[2])
         await wire.ask("POST", "/queue", json={"delete": [ids[3]]})
@@ -34,6 +34,7 @@ async def test_what_happened_to_each_submit_stands_on_disk(tmp_path: Path) -> No
     told = lines(tmp_path / "sim0.jsonl")
     assert told[0]["event"] == "booted"
     assert all(line["submit"] == f"of {line['prompt']}" for line in told[1:])
+    assert {line["token"] for line in told if line["event"] == "posted"} == {7}
     events = {prompt: [line["event"] for line in told if line.get("prompt") == prompt] for prompt in ids}
     assert events[ids[0]] == ["posted", "running", "wrote", "ended"]
     assert events[ids[1]] == ["posted", "running", "ended"]

@@ -61,13 +61,12 @@ class Page:
         }
 
 
-def submit_of(extra_data: Any) -> str | None:
-    """The submit's UUID that genflow writes into `extra_data.genflow.submit`."""
-    if isinstance(extra_data, dict):
-        mark = extra_data.get("genflow")
-        if isinstance(mark, dict) and isinstance(mark.get("submit"), str):
-            return str(mark["submit"])
-    return None
+def mark_of(extra_data: Any) -> tuple[str | None, Any]:
+    """The submit's UUID and its token, as genflow writes them into `extra_data.genflow`."""
+    mark = extra_data.get("genflow") if isinstance(extra_data, dict) else None
+    if isinstance(mark, dict) and isinstance(mark.get("submit"), str):
+        return mark["submit"], mark.get("token")
+    return None, None
 
 
 def _path(subfolder: str, name: str) -> str:
@@ -111,11 +110,11 @@ class Books:
                 waiter.set_result(None)
         self._waiters.clear()
 
-    def posted(self, prompt_id: str, submit: str | None) -> None:
-        """A prompt was queued."""
+    def posted(self, prompt_id: str, submit: str | None, token: Any = None) -> None:
+        """A prompt was queued, under the token that it showed."""
         for each in self._counted(prompt_id, submit):
             each.posts += 1
-        self._journal.write("posted", prompt_id, submit)
+        self._journal.write("posted", prompt_id, submit, token=token)
         self.note("posted", prompt_id)
 
     def booted(self) -> None:
