@@ -29,6 +29,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=3.0, help="how long it takes, about")
     parser.add_argument("--source", type=Path, default=ROOT / "src", help="the folder that holds the genflow to attack")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "chaos", help="where the report goes")
+    parser.add_argument("--guard", action="store_true", help="on servers that refuse a submit they have seen")
     given = parser.parse_args()
     without = [] if programs() else ["RabbitMQ"]
     drawn = plan(given.seed, given.minutes, broker=not without)
@@ -40,7 +41,7 @@ def main() -> int:
     sys.stdout.flush()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     began = time.monotonic()
-    seen = uvloop.run(run(drawn, given.source.resolve(), given.out / "logs"))
+    seen = uvloop.run(run(drawn, given.source.resolve(), given.out / "logs", guard=given.guard))
     verdicts = judge(seen)
     told = report(drawn, seen, verdicts, wall_s=time.monotonic() - began, without=without)
     write(given.out, told, seen)

@@ -22,9 +22,9 @@ DRAIN_S = 180.0
 """Seconds after the last fault in which every job has to come to its end."""
 
 
-async def run(plan: Plan, source: Path, keep: Path) -> Snapshot:
+async def run(plan: Plan, source: Path, keep: Path, *, guard: bool) -> Snapshot:
     """Carry a plan out. The processes' logs and the books are copied to `keep`."""
-    async with house(source, plan.seed) as built:
+    async with house(source, plan.seed, guard=guard) as built:
         try:
             return await _run(plan, built)
         finally:

@@ -84,6 +84,7 @@ async def gather(house: House, plan: Plan, clients: Clients) -> Snapshot:
         live=tuple(house.live),
         slots=SLOTS,
         queue_limit=QUEUE_LIMIT,
+        guarded=house.guard,
     )
 
 

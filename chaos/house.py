@@ -83,7 +83,7 @@ class Part:
 class House:
     """All parts of one run, and the links between them."""
 
-    def __init__(self, genflow: Service, broker: Broker | None, source: Path, seed: int) -> None:
+    def __init__(self, genflow: Service, broker: Broker | None, source: Path, seed: int, *, guard: bool) -> None:
         self.genflow = genflow
         self.broker = broker
         self.keys: dict[str, str] = {}
@@ -97,6 +97,7 @@ class House:
         """The most bytes that any life of a part held at once."""
         self.live: list[tuple[float, int]] = []
         """How many jobs were live, now and then."""
+        self.guard = guard
         self._source = source
         self._seed = seed
         self._urls: dict[str, str] = {}
@@ -157,7 +158,9 @@ class House:
     async def _begin_server(self, name: str, failpoints: str) -> Process:
         own = {"name": f"{name}-", "seed": self._seed, "output_dir": self.genflow.folder / "servers"}
         own["journal"] = self.genflow.folder / "books"
-        return await self.genflow.start(name, "simulate", "--json", *flags(_SERVER | own), env=self._environment())
+        guard = ["--guard"] if self.guard else []
+        words = ("simulate", "--json", *guard, *flags(_SERVER | own))
+        return await self.genflow.start(name, *words, env=self._environment())
 
     async def _begin_api(self, name: str, failpoints: str) -> Process:
         settings = _JOBS | {"port": 0, "lease": LEASE_S, "auth": "keys"}
@@ -319,7 +322,7 @@ def _stopped(process: Process) -> bool:
 
 
 @asynccontextmanager
-async def house(source: Path, seed: int) -> AsyncIterator[House]:
+async def house(source: Path, seed: int, *, guard: bool) -> AsyncIterator[House]:
     """A house of its own: embedded Postgres, a broker where this machine has one, and everything else."""
     async with AsyncExitStack() as stack:
         data, folder = stack.enter_context(open_folder()), stack.enter_context(open_folder())
@@ -328,7 +331,7 @@ async def house(source: Path, seed: int) -> AsyncIterator[House]:
         stack.callback(postgres.stop)
         conninfo = await asyncio.to_thread(postgres.start)
         genflow = await stack.enter_async_context(service(conninfo, folder))
-        built = House(genflow, broker, source, seed)
+        built = House(genflow, broker, source, seed, guard=guard)
         await built.build(stack)
         keeper = asyncio.create_task(built.keep())
         try:

@@ -9,7 +9,6 @@ from typing import Any
 
 from chaos.oracle import Verdict
 from chaos.plan import Plan
-from chaos.rules.runs import ran_for_nothing
 from chaos.snapshot import Snapshot
 from chaos.story import story
 from chaos.timeline import timeline
@@ -37,7 +36,6 @@ def report(plan: Plan, run: Snapshot, verdicts: list[Verdict], *, wall_s: float,
         "runs": len(run.executions),
         "lost": len({verdict.broken.job for verdict in verdicts if verdict.rule == _LOST}),
         "doubled": sum(row.doubled for row in run.jobs),
-        "ran_for_nothing": len(ran_for_nothing(run)),
         "attempts": sum(row.attempt for row in run.jobs),
         "resubmits": sum(row.resubmits for row in run.jobs),
         "takeovers": sum(row.takeovers for row in run.jobs),

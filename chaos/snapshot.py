@@ -14,7 +14,7 @@ from typing import Any
 from chaos.plan import Wish
 from genflow.jobs import State, SubmitState
 
-DEATH_S = 0.25
+SKEW_S = 0.25
 """By so much two times may seem to stand in the wrong order: an event and the line that tells of it are not one."""
 
 

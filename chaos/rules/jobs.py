@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from chaos.plan import MESSAGES, OUTPUTS
 from chaos.rules.broken import Broken
-from chaos.snapshot import DEATH_S, JobRow, Snapshot, Told
+from chaos.snapshot import SKEW_S, JobRow, Snapshot, Told
 from genflow.jobs import State, SubmitState
 
 ACCEPTED = ("accepted", "known", "published")
@@ -30,12 +30,10 @@ def what_was_accepted_is_not_lost(run: Snapshot) -> Iterator[Broken]:
                 yield Broken(f"{told.what}, and not over: it is {row.state.name.lower()}", told.job)
             elif told.what != "published" and row.tenant != run.wish[told.wish].tenant:
                 yield Broken(f"accepted for {run.wish[told.wish].tenant}, and it is {row.tenant}'s", told.job)
-        elif told.what in ("unknown", "left"):
-            yield (
-                Broken("its own client was told that there is no such job", told.job)
-                if told.what == "unknown"
-                else Broken("its client never saw its end", told.job)
-            )
+        elif told.what == "unknown":
+            yield Broken("its own client was told that there is no such job", told.job)
+        elif told.what == "left":
+            yield Broken("its client never saw its end", told.job)
 
 
 def each_wish_is_one_job(run: Snapshot) -> Iterator[Broken]:
@@ -128,7 +126,7 @@ def _begun_after(run: Snapshot, row: JobRow, told: Told) -> Iterator[Broken]:
         for each in run.runs_of.get(row.id, []):
             submit_row = run.submit.get(each.submit)
             given_up = submit_row is not None and submit_row.state is SubmitState.ABANDONED
-            if each.began > told.at + DEATH_S and not given_up and not row.doubled:
+            if each.began > told.at + SKEW_S and not given_up and not row.doubled:
                 yield Broken(f"a run began {each.began - told.at:.2f} s after the job was said to be canceled", row.id)
 
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from chaos.rules.broken import Broken
-from chaos.snapshot import DEATH_S, Execution, JobRow, Snapshot, SubmitRow
-from genflow.jobs import StopReason, SubmitState
+from chaos.snapshot import SKEW_S, JobRow, Snapshot, SubmitRow
+from genflow.jobs import SubmitState
 
 STALE_S = 1.0
 """By so much a prompt may be in the books after its submit was closed: what was on its way arrives."""
@@ -102,7 +102,7 @@ def nothing_begins_after_the_end(run: Snapshot) -> Iterator[Broken]:
     """No run begins once the job is over, but for one that is counted as doubled."""
     for each in run.executions:
         job = run.job.get(each.prompt)
-        if job is None or job.ended_at is None or each.began < job.ended_at + DEATH_S:
+        if job is None or job.ended_at is None or each.began < job.ended_at + SKEW_S:
             continue
         row = run.submit.get(each.submit)
         if not job.doubled and (row is None or row.state is not SubmitState.ABANDONED):
@@ -160,14 +160,3 @@ def a_guarded_fleet_doubles_nothing(run: Snapshot) -> Iterator[Broken]:
     for job in run.jobs:
         if run.guarded and job.doubled:
             yield Broken(f"{job.doubled} doubled runs on servers that refuse them", job.id)
-
-
-def ran_for_nothing(run: Snapshot) -> list[Execution]:
-    """The runs that were doubled and counted as such."""
-    return [
-        each
-        for each in run.executions
-        if (row := run.submit.get(each.submit)) is not None
-        and row.state in (SubmitState.REFUSED, SubmitState.WITHDRAWN)
-        and row.stop_reason not in (StopReason.CANCEL, StopReason.NEIGHBOUR)
-    ]
