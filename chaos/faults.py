@@ -33,6 +33,8 @@ async def _strike(house: House, fault: Fault) -> None:
             await house.kill_broker(fault.seconds)
         case "restart":
             await house.knobs(fault.target, restart={"down_s": fault.seconds})
+        case "answer" if fault.how.startswith("view_"):
+            await house.knobs(fault.target, **{fault.how: 1})
         case "answer":
             await house.knobs(fault.target, reply={"mode": fault.how, "seconds": fault.seconds})
         case "error":

@@ -103,6 +103,7 @@ class House:
         self._urls: dict[str, str] = {}
         self._databases: dict[str, str] = {}
         self._broker_url = ""
+        self._changing_broker = asyncio.Lock()
         self._restarts: set[asyncio.Task[None]] = set()
 
     # --- building ---
@@ -243,10 +244,11 @@ class House:
     async def kill_broker(self, down_s: float) -> None:
         """SIGKILL the broker; back once it answers again."""
         assert self.broker is not None
-        await asyncio.to_thread(self.broker.kill)
-        await asyncio.sleep(down_s)
-        await asyncio.to_thread(self.broker.start)
-        await asyncio.to_thread(self.broker.wait)
+        async with self._changing_broker:
+            await asyncio.to_thread(self.broker.kill)
+            await asyncio.sleep(down_s)
+            await asyncio.to_thread(self.broker.start)
+            await asyncio.to_thread(self.broker.wait)
 
     async def knobs(self, server: str, **knobs: Any) -> None:
         """Turn knobs of a server, if it lives just now."""
@@ -262,7 +264,7 @@ class House:
         for part in self.parts.values():
             part.page.fill(False)
         for name in SERVERS:
-            await self.knobs(name, reply=None, error=None)
+            await self.knobs(name, reply=None, error=None, view_fail=0, view_truncated=0)
         await asyncio.gather(*(self.kill(part) for part in self.parts.values() if part.armed))
 
     # --- keeping ---

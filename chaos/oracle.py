@@ -17,6 +17,8 @@ RULES: tuple[Rule, ...] = (
     runs.no_server_hears_a_stale_submit,
     runs.nothing_begins_after_the_end,
     runs.a_recorded_success_is_not_repeated,
+    runs.a_good_run_is_not_lost,
+    runs.nothing_is_taken_away_before_the_end,
     runs.a_guarded_fleet_doubles_nothing,
     jobs.a_success_is_what_its_run_made,
     jobs.what_was_downloaded_is_what_was_made,

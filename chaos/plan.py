@@ -24,14 +24,15 @@ AROUND_THE_JOBS_S = 45.0
 SHORTEST_S = 30.0
 
 FAULTS: Mapping[str, int] = {
-    "kill": 7, "freeze": 5, "link": 7, "answer": 3, "restart": 2, "postgres": 2, "error": 2, "broker": 1, "disk": 2,
+    "kill": 7, "freeze": 5, "link": 7, "answer": 4, "restart": 2, "postgres": 2, "error": 2, "broker": 1, "disk": 2,
     "clock": 2,
 }  # fmt: skip
 """How often each kind of fault comes in one round of them."""
 EVERY_S = (0.8, 3.0)
 """Between two faults."""
 LINK_FAULTS = ("cut", "delay", "half_close", "black_hole")
-ANSWERS = ("lost", "late", "html", "502", "500")
+ANSWERS = ("lost", "late", "html", "502", "500", "view_fail", "view_truncated")
+"""To a prompt; the last two to a download."""
 
 WISHES: Mapping[str, int] = {
     "portrait": 6, "plain": 8, "long": 3, "failing": 1, "refused": 1, "batch": 1, "message": 5, "bad_message": 1,

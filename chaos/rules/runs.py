@@ -119,6 +119,34 @@ def a_recorded_success_is_not_repeated(run: Snapshot) -> Iterator[Broken]:
                 yield Broken(f"submit {row.no} is recorded as a success, and {again[0].no} was made after it", job)
 
 
+def a_good_run_is_not_lost(run: Snapshot) -> Iterator[Broken]:
+    """What ended well is found again by whoever goes on, unless its server has forgotten it since."""
+    boots = [(line.server, line.at) for line in run.lines if line.event == "booted"]
+    for each in run.executions:
+        row = run.submit.get(each.submit)
+        if each.outcome != "success" or each.ended is None or row is None or row.state is not SubmitState.LOST:
+            continue
+        if not any(server == each.server and at > each.ended for server, at in boots):
+            yield Broken(f"submit {row.no} ended well and is said to be lost, and its server knew it", row.job)
+
+
+def nothing_is_taken_away_before_the_end(run: Snapshot) -> Iterator[Broken]:
+    """A success's history entry, and any file of a job, stay on the server until the job is over for good."""
+    for line in run.lines:
+        name = str(line.detail.get("name", ""))
+        prompt = name.split("/")[1] if line.event == "emptied" and name.startswith("genflow/") else line.prompt
+        job = run.job.get(prompt)
+        if line.event not in ("deleted", "emptied") or job is None:
+            continue
+        if job.ended_at is not None and line.at >= job.ended_at:
+            continue
+        before = [each for each in run.runs_of.get(job.id, []) if each.server == line.server and each.began < line.at]
+        if line.event == "emptied" or (before and before[-1].outcome == "success"):
+            yield Broken(
+                f"{line.event} on {line.server} before the job was over: {name or 'its history entry'}", job.id
+            )
+
+
 def _outcome(run: Snapshot, row: SubmitRow) -> str:
     return next((each.outcome for each in run.runs_of.get(row.job, []) if each.submit == row.uuid), "")
 

@@ -124,6 +124,11 @@ BREAKS: list[tuple[str, str, Change]] = [
     ("no_server_hears_a_stale_submit", "after the end", also(lines=execution(GOOD, "u1", 6.0, 7.0, "success"))),
     ("nothing_begins_after_the_end", "of a canceled one", also(lines=execution(CANCELED, "u3", 4.0, 5.0, "success"))),
     ("a_recorded_success_is_not_repeated", "again", also(submits=[SECOND_SUBMIT])),
+    ("a_good_run_is_not_lost", "its server knew it", both(
+        submit("u1", state=SubmitState.LOST), job(GOOD, resubmits=1))),
+    ("nothing_is_taken_away_before_the_end", "its entry", also(lines=[Line(3.6, "gpu0", "deleted", GOOD)])),
+    ("nothing_is_taken_away_before_the_end", "its picture", also(
+        lines=[Line(3.6, "gpu0", "emptied", "", "", {"kind": "output", "name": f"genflow/{GOOD}/1/a.png"})])),
     ("a_guarded_fleet_doubles_nothing", "doubled", both(job(GOOD, doubled=1), but(guarded=True))),
     ("a_success_is_what_its_run_made", "other bytes", output("o1", hash="zz", stored="zz")),
     ("a_success_is_what_its_run_made", "the store lost it", output("o1", stored=None)),
@@ -204,6 +209,10 @@ ALLOWED: list[tuple[str, Change]] = [
     ("a stale prompt that was taken back", also(
         lines=[Line(2.5, "gpu0", "posted", GOOD, "u0", {"token": 1}), Line(2.6, "gpu0", "removed", GOOD, "u0")],
         submits=[replace(STALE, no=0)])),
+    ("what is taken away after the end", also(lines=[
+        Line(4.0, "gpu0", "deleted", GOOD),
+        Line(4.0, "gpu0", "emptied", GOOD, "", {"kind": "output", "name": f"genflow/{GOOD}/1/a.png"})])),
+    ("an entry of a failed run that makes room for the next", also(lines=[Line(2.5, "gpu1", "deleted", FAILED)])),
     ("out of memory twice", both(
         lambda run: replace(run, lines=tuple(line for line in run.lines if line.submit != "u4")),
         also(lines=[*execution(MESSAGE, "u4", 3.8, 4.0, "torch.OutOfMemoryError"),

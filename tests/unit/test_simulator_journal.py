@@ -31,13 +31,14 @@ async def test_what_happened_to_each_submit_stands_on_disk(tmp_path: Path) -> No
         await wire.ask("POST", "/queue", json={"delete": [ids[3]]})
         await wire.ask("POST", "/interrupt", json={"prompt_id": ids[2]})
         await wire.happened("ended", ids[2])
+        await wire.ask("POST", "/history", json={"delete": [ids[1]]})
     told = lines(tmp_path / "sim0.jsonl")
     assert told[0]["event"] == "booted"
-    assert all(line["submit"] == f"of {line['prompt']}" for line in told[1:])
+    assert all(line["submit"] == f"of {line['prompt']}" for line in told[1:] if line["event"] != "deleted")
     assert {line["token"] for line in told if line["event"] == "posted"} == {7}
     events = {prompt: [line["event"] for line in told if line.get("prompt") == prompt] for prompt in ids}
     assert events[ids[0]] == ["posted", "running", "wrote", "ended"]
-    assert events[ids[1]] == ["posted", "running", "ended"]
+    assert events[ids[1]] == ["posted", "running", "ended", "deleted"]
     assert events[ids[2]] == ["posted", "running", "ended"]
     assert events[ids[3]] == ["posted", "removed"]
     assert [line["outcome"] for line in told if line["event"] == "ended"] == ["success", "IndexError", "interrupted"]

@@ -168,11 +168,13 @@ class Books:
             self._open(owner).emptied.append(_path(subfolder, name))
         told = {"filename": name, "subfolder": subfolder, "type": kind, "prompt": owner, "agent": agent}
         self._emptied.append(told)
+        self._journal.write("emptied", owner, kind=kind, name=_path(subfolder, name))
         self.note("emptied", owner)
 
     def deleted(self, prompt_id: str) -> None:
         """An entry was deleted from the history."""
         self._open(prompt_id).deletions += 1
+        self._journal.write("deleted", prompt_id)
         self.note("deleted", prompt_id)
 
     def viewed(self, kind: str, subfolder: str, name: str) -> None:
