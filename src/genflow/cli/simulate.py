@@ -63,6 +63,10 @@ def simulate(
     shared_output: Annotated[
         Path | None, typer.Option(envvar="GENFLOW_SHARED_OUTPUT", help="One output folder for all servers.")
     ] = None,
+    journal: Annotated[
+        Path | None,
+        typer.Option(envvar="GENFLOW_JOURNAL", help="A folder for each server's books: NAME.jsonl, a line an event."),
+    ] = None,
     knobs: Annotated[
         str, typer.Option(envvar="GENFLOW_KNOBS", help="Knobs to start with, as JSON (docs/reference/simulator.md).")
     ] = "{}",
@@ -91,6 +95,7 @@ def simulate(
             busy_for=busy_for,
             output_dir=output_dir,
             shared_output=shared_output,
+            journal=journal,
             knobs=_parsed_knobs(knobs),
         )
     except ValueError as fault:

@@ -20,6 +20,7 @@ from aiohttp import web
 from genflow.simulator.books import Books
 from genflow.simulator.catalog import Catalog
 from genflow.simulator.folders import Folders
+from genflow.simulator.journal import Journal
 from genflow.simulator.knobs import Knobs
 from genflow.simulator.memory import Memory
 from genflow.simulator.options import SimulatorOptions
@@ -79,7 +80,8 @@ class SimulatedServer:
         self.port = options.port + index if options.port else 0
         self.rng = random.Random(options.seed + index)  # noqa: S311 (repeatable on purpose)
         speed, vram = options.of(index)
-        self.books = Books()
+        journal = None if options.journal is None else options.journal / f"{self.name}.jsonl"
+        self.books = Books(Journal(journal))
         self.knobs = Knobs(
             seconds_per_step=options.seconds_per_step,
             seconds_per_megapixel=options.seconds_per_megapixel,
@@ -106,6 +108,7 @@ class SimulatedServer:
     async def start(self) -> None:
         """Boot and listen. Raises OSError if the port is taken."""
         self.boot = Boot(self)
+        self.books.booted()
         self._frozen_until = 0.0
         self._runner = web.AppRunner(
             build_app(self), access_log=None, handle_signals=False, shutdown_timeout=0.2, keepalive_timeout=75
@@ -159,6 +162,7 @@ class SimulatedServer:
         await asyncio.gather(*self._chores, return_exceptions=True)
         await self._kill()
         self.threads.shutdown(wait=False, cancel_futures=True)
+        self.books.close()
 
     def freeze(self, seconds: float) -> None:
         """Answer no HTTP request for `seconds` (the control routes go on)."""
