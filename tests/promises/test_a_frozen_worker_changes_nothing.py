@@ -196,6 +196,20 @@ async def test_a_guard_that_was_told_remembers_over_a_restart_of_its_server(genf
     )  # fmt: skip
 
 
+async def test_a_guard_that_knows_more_than_a_restored_database_lets_the_job_in_in_the_end(genflow: Service) -> None:
+    """Its tokens begin below those that the guard saw. The holder did not lose its lease: no attempt is spent on it."""
+    await genflow.simulate_together(1, guard=True, **QUICK)
+    (simulator,) = genflow.simulators
+    await genflow.api()
+    job = await genflow.submit_portrait()
+    await simulator.post("/genflow/guard", {"prompt_id": str(job), "submit": "of-an-earlier-life", "token": 3})
+    worker = await genflow.worker()
+    await genflow.succeeded(job)
+    assert worker.said("token_behind")
+    assert await genflow.book(job) == {"posts": 1, "executions": 1, "interruptions": 0}
+    assert (await genflow.story(job))["attempts_spent"] == 1
+
+
 async def test_woken_too_late_it_judges_no_server(genflow: Service) -> None:
     """Frozen with a CUDA fault in hand: by now another worker has judged the server, and that is over and done."""
     await genflow.simulate_pair(**QUICK)
