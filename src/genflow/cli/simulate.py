@@ -50,6 +50,9 @@ def simulate(
     old: Annotated[
         bool, typer.Option("--old", envvar="GENFLOW_OLD", help="Answer as a 0.3.x release: no jobs routes.")
     ] = False,
+    guard: Annotated[
+        bool, typer.Option("--guard", envvar="GENFLOW_GUARD", help="With genflow's guard (docs/how-to/guard.md).")
+    ] = False,
     busy: Annotated[
         int, typer.Option(min=0, max=10_000, envvar="GENFLOW_BUSY", help="Prompts of another client in the queue.")
     ] = 0,
@@ -91,6 +94,7 @@ def simulate(
             vram=_numbers("--vram", vram, int),
             seed=seed,
             old=old,
+            guard=guard,
             busy=busy,
             busy_for=busy_for,
             output_dir=output_dir,

@@ -53,6 +53,8 @@ class SimulatorOptions:
     vram: tuple[int, ...] = (DEFAULT_VRAM,)
     seed: int = 0
     old: bool = False
+    guard: bool = False
+    """With genflow's guard installed, as `genflow.integrations.comfyui_genflow` does it on a real server."""
     busy: int = 0
     busy_for: float = 0.0
     output_dir: Path | None = None

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import structlog
 from aiohttp import web
 
+from genflow.integrations.comfyui_genflow import Doorway, Guard
 from genflow.simulator import control, faults, files, jobs_routes
 from genflow.simulator.answers import CSP, SERVER, cut, said, trouble
 from genflow.simulator.books import mark_of
@@ -263,7 +264,9 @@ async def _policy(request: web.Request, response: web.StreamResponse) -> None:
 
 def build_app(server: SimulatedServer) -> web.Application:
     """The application of one boot. Every route stands with and without `/api`; the jobs routes only with it."""
-    app = web.Application(middlewares=[manners], client_max_size=FEATURES["max_upload_size"])
+    door = Doorway(Guard(server.guard_file)) if server.options.guard else None
+    middlewares = [manners] if door is None else [manners, door.middleware()]
+    app = web.Application(middlewares=middlewares, client_max_size=FEATURES["max_upload_size"])
     app[SERVER] = server
     app.on_response_prepare.append(_policy)
     routes: list[tuple[str, str, Handler]] = [
@@ -282,6 +285,8 @@ def build_app(server: SimulatedServer) -> web.Application:
     if not server.options.old:
         routes += [("GET", path, handler) for path, handler in jobs_routes.READ]
         routes += [("POST", path, handler) for path, handler in jobs_routes.WRITE]
+    if door is not None:
+        routes += [("GET", "/genflow/guard", door.about), ("POST", "/genflow/guard", door.bar)]
     for method, path, handler in routes:
         for prefix in ("", "/api"):
             add = app.router.add_get if method == "GET" else app.router.add_post  # add_get answers HEAD too

@@ -91,6 +91,7 @@ class SimulatedServer:
             busy_for=options.busy_for,
         )
         self.folders = Folders(root / self.name, self.rng, options.shared_output)
+        self.guard_file = root / self.name / "genflow_guard.log"
         self.catalog = Catalog(options.models)
         self.script = deque(options.script)
         self.threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix=self.name)
