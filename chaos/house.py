@@ -210,6 +210,7 @@ class House:
                 self._weigh(part)
                 await part.process.kill()
             await asyncio.sleep(down_s)
+            part.thaw_after_s = LEASE_S * (0.5 + 1.5 * down_s)  # where the failpoint freezes it
             await self.start(part, failpoints)
 
     async def freeze(self, part: Part, seconds: float) -> None:

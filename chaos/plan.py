@@ -24,7 +24,7 @@ AROUND_THE_JOBS_S = 45.0
 SHORTEST_S = 30.0
 
 FAULTS: Mapping[str, int] = {
-    "kill": 7, "freeze": 5, "link": 7, "answer": 4, "restart": 2, "postgres": 2, "error": 2, "broker": 1, "disk": 2,
+    "kill": 9, "freeze": 5, "link": 7, "answer": 4, "restart": 2, "postgres": 2, "error": 2, "broker": 1, "disk": 2,
     "clock": 2,
 }  # fmt: skip
 """How often each kind of fault comes in one round of them."""
@@ -33,6 +33,8 @@ EVERY_S = (0.8, 3.0)
 LINK_FAULTS = ("cut", "delay", "half_close", "black_hole")
 ANSWERS = ("lost", "late", "html", "502", "500", "view_fail", "view_truncated")
 """To a prompt; the last two to a download."""
+
+_NOT_A_WORKERS = ("enqueue.", "rabbit.", "erase.", "blobs.")
 
 WISHES: Mapping[str, int] = {
     "portrait": 6, "plain": 8, "long": 3, "failing": 1, "refused": 1, "batch": 1, "message": 5, "bad_message": 1,
@@ -135,7 +137,7 @@ def _drawn(rng: random.Random, kind: str, broker: bool) -> tuple[str, float, str
     intake = (INTAKE,) if broker else ()
     match kind:
         case "kill":
-            target = rng.choice((*APIS, *WORKERS, *WORKERS, *intake, *SERVERS))
+            target = rng.choice((*APIS, *WORKERS, *WORKERS, *WORKERS, *intake, *SERVERS))
             return target, rng.uniform(0.0, 2.0), _armed(rng, target)
         case "freeze":
             length = rng.choice((rng.uniform(0.3, 0.7), rng.uniform(0.9, 1.1), rng.uniform(1.3, 2.5)))
@@ -162,14 +164,14 @@ def _drawn(rng: random.Random, kind: str, broker: bool) -> tuple[str, float, str
 
 
 def _armed(rng: random.Random, target: str) -> str:
-    """The failpoint that the next process under this name runs into, if any."""
+    """The failpoint that the next process under this name runs into, if any: soon, and most often around a POST."""
+    if target in WORKERS:
+        names = [name for name in FAILPOINTS if not name.startswith(_NOT_A_WORKERS)]
+        around = [name for name in names if name.startswith("submit.")]
+        name = rng.choice(around if rng.random() < 0.5 else names)
+        return f"{name}={rng.choice(('kill', 'freeze'))}@{rng.randint(1, 2)}"
     if rng.random() < 0.4:
         return ""
-    if target in WORKERS:
-        name = rng.choice(
-            [each for each in FAILPOINTS if not each.startswith(("enqueue.", "rabbit.", "erase.", "blobs."))]
-        )
-        return f"{name}={rng.choice(('kill', 'kill', 'freeze'))}@{rng.randint(1, 4)}"
     if target in APIS:
         return f"{rng.choice(('enqueue.before_commit', 'enqueue.after_commit'))}=kill@{rng.randint(1, 4)}"
     if target == INTAKE:
