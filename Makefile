@@ -14,11 +14,13 @@ TOOLS := $(VENV)/.tools
 
 N ?= 20
 KEEP ?=
+MINUTES ?= 3
+SEED ?=
 K ?=
 ONLY ?=
 ARGS ?=
 
-.PHONY: help demo test check sdk bench flake lock format docs install clean
+.PHONY: help demo test check sdk bench chaos flake lock format docs install clean
 
 help: ## List the commands
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -41,6 +43,10 @@ sdk: $(TOOLS) ## Drive genflow with the official Python and TypeScript SDKs, and
 
 bench: $(TOOLS) ## Measure the benchmarks' figures and write them into docs/benchmarks.md (ONLY=name one of them)
 	$(BIN)/python -m bench $(ONLY)
+
+chaos: $(TOOLS) ## Attack genflow and check every promise (MINUTES=60 longer, SEED=N another plan)
+	@scripts/system_rabbitmq.sh >/dev/null || true
+	$(BIN)/python -m chaos --minutes "$(MINUTES)" $(if $(SEED),--seed "$(SEED)") $(ARGS)
 
 flake: $(TOOLS) ## Run the tests matching K N times, stop at the first failure (make flake K=test_name N=20)
 	@scripts/flake.sh "$(K)" "$(N)"

@@ -138,7 +138,7 @@ def _of_reply(reply: PostReply) -> Failure:
         return failure("refused_in_front", reply.message, quarantine=f"something in front answered {reply.status}")
     if reply.kind is Reply.HALF_VALID:
         return failure("half_valid", reply.message, node_id=reply.node_id, node_class=reply.node_class)
-    if reply.error_type == "withheld":
+    if reply.error_type in ("withheld", "guard_stale"):
         return failure("withheld", reply.message)
     if reply.error_type == "connect":
         return failure("server_unreachable", reply.message)

@@ -46,7 +46,8 @@ class PostReply:
     number: float | None = None
     """The server's place in the queue: a receipt, never an identity (0 again after a restart)."""
     error_type: str | None = None
-    """ComfyUI's `error.type`, or ours: `connect`, `withheld`, `too_large`, `no_answer`, `not_comfyui`, `half_valid`."""
+    """ComfyUI's `error.type`, or ours: `connect`, `withheld`, `too_large`, `no_answer`, `not_comfyui`, `half_valid`;
+    of the guard `guard_stale`, `guard_seen`."""
     message: str = ""
     node_errors: dict[str, Any] = field(default_factory=dict)
     """Per node id: `class_type` and `errors`, without file lists, tracebacks and server paths."""
@@ -80,6 +81,8 @@ def _classify(job_id: UUID, status: int, headers: Mapping[str, str], body: bytes
         return _classify_200(job_id, _object(body))
     if status == 400:
         return _classify_400(_object(body))
+    if status == 409 and (guarded := _of_the_guard(_object(body))) is not None:
+        return guarded
     if status == 413:
         return PostReply(Reply.REFUSED, status, error_type="too_large", message=_said(body) or "the body is too large")
     if status in _IN_FRONT or 300 <= status < 400:
@@ -146,6 +149,19 @@ def _classify_400(reply: dict[str, Any] | None) -> PostReply:
         input_name=input_name,
         said=clean_text(_named(error["type"], kept)),
     )
+
+
+def _of_the_guard(reply: dict[str, Any] | None) -> PostReply | None:
+    """What the guard at a server means by its refusal; None for any other 409 (docs/how-to/guard.md)."""
+    error = None if reply is None else reply.get("error")
+    if not isinstance(error, dict) or error.get("type") != "genflow_guard":
+        return None
+    extra = error.get("extra_info")
+    if isinstance(extra, dict) and extra.get("reason") == "stale":
+        why = "the guard knows a later holder of this job"
+        return PostReply(Reply.REFUSED, 409, error_type="guard_stale", message=why)
+    why = "the guard knows this submit: an earlier POST of it got there, or it was barred"
+    return PostReply(Reply.SETTLED_DOUBT, 409, error_type="guard_seen", message=why)
 
 
 def _named(error_type: str, kept: Mapping[str, Any]) -> str:

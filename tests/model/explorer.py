@@ -15,7 +15,7 @@ from typing import Any
 
 from .model import steps
 from .rows import NOWHERE, Job
-from .state import IDLE, LOST, Budget, Setup, State, Worker, start
+from .state import IDLE, LOST, Budget, Item, Server, Setup, State, Worker, start
 
 
 def _order_of_jobs(s: State) -> State:
@@ -32,6 +32,7 @@ def _order_of_jobs(s: State) -> State:
             running=tuple(map(item, x.running)),
             history=tuple(sorted(map(item, x.history))),
             stops=tuple(sorted((swap[j], uid) for j, uid in x.stops)),
+            barred=tuple(sorted((swap[j], uid) for j, uid in x.barred)),
         )
         for x in s.servers
     )
@@ -101,6 +102,18 @@ def _token_of(s: State, w: Worker) -> Worker:
     return w._replace(token=int(w.token == s.jobs[w.job].token)) if w.job != NOWHERE else w
 
 
+def _bars_that_matter(
+    jobs: tuple[Job, ...],
+    workers: tuple[Worker, ...],
+    servers: tuple[Server, ...],
+    air: tuple[tuple[int, Item], ...],
+) -> tuple[Server, ...]:
+    """A bar against a submit that nothing carries any more can be forgotten: its number may be used again."""
+    carried = {(w.job, w.uid) for w in workers} | {(x.job, x.uid) for _, x in air}
+    carried |= {(j, job.open.uid) for j, job in enumerate(jobs) if job.open}
+    return tuple([x._replace(barred=tuple([b for b in x.barred if b in carried])) for x in servers])
+
+
 def canonical(s: State) -> State:
     """The one state that stands for all that differ only in names, or in what can't matter any more."""
     jobs, workers, servers, air, budget, ran, broken = s
@@ -116,6 +129,8 @@ def canonical(s: State) -> State:
             budget = _NOTHING
             workers = tuple([w if w.frozen or w.at == "checked" or ">" in w.at else IDLE for w in workers])
             servers = tuple([x._replace(up=True, forgotten=False) for x in servers])
+    if any([x.barred for x in servers]):
+        servers = _bars_that_matter(jobs, workers, servers, air)
     s = State(jobs, workers, servers, air, budget, ran, broken)
     s = _order_of_servers(_order_of_jobs(s))
     workers, air = s.workers, s.air

@@ -15,7 +15,22 @@ from genflow.jobs import State as JobState
 from . import rows
 from .rows import NOWHERE
 from .servers import abandon, server_steps
-from .state import IDLE, LOST, Setup, State, Steps, Worker, name_of, put, set_job, set_server, set_worker, spend
+from .state import (
+    IDLE,
+    LOST,
+    Item,
+    Setup,
+    State,
+    Steps,
+    Worker,
+    lose,
+    name_of,
+    put,
+    set_job,
+    set_server,
+    set_worker,
+    spend,
+)
 from .workers import claims, replies, work
 
 
@@ -57,6 +72,9 @@ def _network(s: State, setup: Setup) -> Steps:
         server = s.servers[k]
         queued = set_server(away, k, pending=(*server.pending, item))
         yield f"! {name_of(item)} never arrives", away
+        if (item.job, item.uid) in server.barred and "guard lets all in" not in setup.broken:
+            yield from _refused_by_the_guard(away, item)
+            continue
         i = next((i for i, w in enumerate(s.workers) if w.at == "sent" and (w.job, w.uid) == item[:2]), NOWHERE)
         if i == NOWHERE or s.workers[i].frozen:
             yield f"{name_of(item)} arrives late", queued
@@ -67,6 +85,17 @@ def _network(s: State, setup: Setup) -> Steps:
         if setup.gap and not item.stray and (spent := spend(s, "freezes")):
             held = spent._replace(air=put(s.air, n, (k, item._replace(stray=True))))
             yield f"! {name_of(item)} is held back by the network (d)", held
+
+
+def _refused_by_the_guard(away: State, item: Item) -> Steps:
+    """Whoever waits for the answer is no holder any more, or asks now."""
+    i = next((i for i, w in enumerate(away.workers) if w.at == "sent" and (w.job, w.uid) == item[:2]), NOWHERE)
+    if i == NOWHERE or away.workers[i].frozen:
+        yield f"{name_of(item)} is refused by the guard", away
+    elif away.workers[i].token != away.jobs[item.job].token:
+        yield f"{name_of(item)} is refused by the guard: stale", lose(away, i)
+    else:
+        yield f"{name_of(item)} is refused by the guard: seen", set_worker(away, i, at="ask settled")
 
 
 def _upkeep(s: State, j: int, setup: Setup) -> Steps:

@@ -68,6 +68,7 @@ def something_to_collect(held: Held) -> bool:
 SWEEPS = ("rescue", "back_offs_end", "start_by_passes", "cancel_of_an_unreachable_server", "chores_are_done")
 WRITES = {
     "renew": (holding, 1),
+    "upload_begun": (nothing_open, 1),
     "upload_done": (nothing_open, 1),
     "intent": (nothing_open, 6),
     "receipt": (something_open, 2),
@@ -215,6 +216,14 @@ class QueueAndModel(RuleBasedStateMachine):
     def _renew(self, held: Held, choose: Choose) -> None:
         asked = self._fenced(held, rows.renew, lambda ledger, hold: ledger.renew(hold))
         assert asked in (None, held.row.cancel)
+
+    def _upload_begun(self, held: Held, choose: Choose) -> None:
+        files = [(f"genflow/{held.twin.id}/ab.png", b"\xab")]
+        self._fenced(
+            held,
+            rows.renew,
+            lambda ledger, hold: ledger.upload_begun(hold, server_id=self.servers[held.server], files=files),
+        )
 
     def _upload_done(self, held: Held, choose: Choose) -> None:
         files = [(f"genflow/{held.twin.id}/ab.png", b"\xab")]

@@ -37,10 +37,15 @@ def _run_ends(s: State, k: int, outcome: str) -> State:
     return set_server(s, k, running=(), history=tuple(sorted((*history, Entry(item.job, item.uid, outcome)))))
 
 
+def bar(s: State, k: int, j: int, uid: int) -> State:
+    """The guard is told of a submit that is to be taken as never queued."""
+    return set_server(s, k, barred=tuple(sorted({*s.servers[k].barred, (j, uid)})))
+
+
 def server_steps(s: State, k: int, setup: Setup) -> Steps:
     server = s.servers[k]
     if server.pending and not server.running:
-        yield f"server {k} starts {name_of(server.pending[0])}", _run_begins(s, k)
+        yield f"server {k} starts {name_of(server.pending[0])}", _run_begins(s, k, setup)
     if server.running:
         yield f"server {k} ends {name_of(server.running[0])} well", _run_ends(s, k, "success")
         if spent := spend(s, "bad_runs"):
@@ -58,10 +63,10 @@ def server_steps(s: State, k: int, setup: Setup) -> Steps:
         yield f"server {k} is forgotten", set_server(s, k, forgotten=True)
 
 
-def _run_begins(s: State, k: int) -> State:
+def _run_begins(s: State, k: int, setup: Setup) -> State:
     item, *pending = s.servers[k].pending
     s = set_server(s, k, pending=tuple(pending), running=(item,))
-    if item.stray:
+    if item.stray and not setup.guard:
         return s
     if s.jobs[item.job].state.terminal:
         return s._replace(broken="a run began after the job's end")
@@ -71,7 +76,7 @@ def _run_begins(s: State, k: int) -> State:
 
 
 def _restarted(s: State, k: int) -> State:
-    s = s._replace(servers=put(s.servers, k, Server()))
+    s = s._replace(servers=put(s.servers, k, Server(barred=s.servers[k].barred)))
     for j, job in enumerate(s.jobs):
         if job.open and job.open.server == k:
             job = job._replace(open=job.open._replace(rebooted=True))

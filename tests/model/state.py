@@ -36,6 +36,8 @@ class Setup:
     gap: bool = False
     """Also freeze between the last check and the call that it was for, and let the network hold bytes for longer than
     settle: the exception of section 8 (d)."""
+    guard: bool = False
+    """genflow's guard stands at the servers. What `gap` is about is then accounted to nothing: it must not happen."""
     faults: int = 99
     """All of the above together."""
     attempts: int = 2
@@ -83,6 +85,8 @@ class Server(NamedTuple):
     history: tuple[Entry, ...] = ()
     stops: tuple[tuple[int, int], ...] = ()
     """Abandoned submits (job, uid), to be stopped before the server gets work."""
+    barred: tuple[tuple[int, int], ...] = ()
+    """Submits (job, uid) that the guard lets in no more; a restart keeps them."""
 
 
 class Budget(NamedTuple):
@@ -181,7 +185,7 @@ def new_uid(s: State, j: int) -> int:
     for server in s.servers:
         used.update(item.uid for item in (*server.pending, *server.running) if item.job == j)
         used.update(entry.uid for entry in server.history if entry.job == j)
-        used.update(uid for job, uid in server.stops if job == j)
+        used.update(uid for job, uid in (*server.stops, *server.barred) if job == j)
     return next(uid for uid in range(99) if uid not in used)
 
 

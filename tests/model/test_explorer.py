@@ -27,6 +27,7 @@ EXPLORATIONS = {
     "two jobs, two servers": Setup(jobs=2, servers=2, attempts=1, crashes=1),
     "frozen between check and call": Setup(crashes=2, freezes=1, outages=1, cancels=1, bad_runs=1, gap=True, faults=2),
     "the same with two servers": Setup(servers=2, crashes=1, freezes=1, outages=1, cancels=1, gap=True, faults=2),
+    "with a guard nothing is excepted": Setup(crashes=1, freezes=1, outages=1, gap=True, guard=True, faults=2),
 }
 
 RULES = {
@@ -49,6 +50,8 @@ RULES = {
     "stop without settle": Setup(cancels=1),
     "boot ignored at take-back": Setup(outages=1, moves=1),
     "gap not counted": Setup(freezes=1, gap=True),
+    "guard lets all in": Setup(freezes=1, gap=True, guard=True),
+    "guard is not told": Setup(freezes=1, gap=True, guard=True),
 }
 
 

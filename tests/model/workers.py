@@ -7,7 +7,7 @@ from genflow.jobs import SubmitState
 
 from . import rows
 from .rows import NOWHERE, Job, Submit
-from .servers import abandon, delete_entry, stop_prompt, unqueue
+from .servers import abandon, bar, delete_entry, stop_prompt, unqueue
 from .state import Item, Setup, State, Steps, Worker, lose, new_uid, put, set_job, set_worker, spend, write
 
 
@@ -232,6 +232,9 @@ def _unknown(s: State, i: int, w: Worker, earlier: str, setup: Setup) -> Steps:
     """
     job = s.jobs[w.job]
     assert job.open is not None
+    if _to_be_barred(s, w, setup):
+        yield f"w{i} bars submit {w.uid}, asks again", bar(s, w.server, w.job, w.uid)
+        return
     doubtful = job.open.state is SubmitState.INTENT
     closed = rows.close(job, w.token, doubtful=doubtful)
     rebooted = job.open.rebooted and "boot ignored" not in setup.broken
@@ -252,6 +255,14 @@ def _unknown(s: State, i: int, w: Worker, earlier: str, setup: Setup) -> Steps:
         yield f"w{i} closes submit {w.uid} as never queued", write(s, i, closed, "claimed")
     else:
         yield f"w{i} ends a doubt, spends an attempt", write(s, i, _retry(job, w, setup, doubtful=True))
+
+
+def _to_be_barred(s: State, w: Worker, setup: Setup) -> bool:
+    """Before a submit that may never have arrived is closed, the guard is told; then the server is asked once more."""
+    job = s.jobs[w.job]
+    in_doubt = job.open is not None and job.open.state is SubmitState.INTENT
+    told = (w.job, w.uid) in s.servers[w.server].barred or "guard is not told" in setup.broken
+    return setup.guard and in_doubt and not told
 
 
 def _cannot_tell(s: State, i: int, w: Worker) -> Steps:

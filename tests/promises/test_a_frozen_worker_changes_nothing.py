@@ -124,6 +124,92 @@ async def test_woken_in_the_last_instructions(genflow: Service, woken: str) -> N
         assert (await genflow.sql("select state, attempt from genflow.jobs where id = %s", job)) == [(result, attempts)]
 
 
+@pytest.mark.parametrize("woken", ["in mid-run", "after the end"])
+async def test_with_a_guard_the_last_instructions_run_nothing(genflow: Service, woken: str) -> None:
+    """The same scene, with genflow's guard at the server: the late POST is refused, and one run is all there is."""
+    await genflow.simulate_together(1, guard=True, **QUICK)
+    (simulator,) = genflow.simulators
+    await simulator.knobs(hold=2 if woken == "in mid-run" else None)
+    await genflow.api()
+    first = await genflow.worker("first", failpoints=f"{LAST_INSTRUCTIONS}=freeze")
+    job = await genflow.submit_portrait()
+    await first.frozen()
+    second = await genflow.worker("second")
+    if woken == "in mid-run":
+        await until(lambda: works(genflow, second, job), "the second worker follows its own run")
+    else:
+        await genflow.succeeded(job)
+    first.thaw()
+    await until(lambda: first.said("not_held"), "the woken worker knows")
+    await until(lambda: simulator.process.said(f"POST of prompt {job} was refused: stale"), "the guard refused it")
+    await simulator.knobs(release=True)
+    await genflow.succeeded(job)
+
+    async def looked_into() -> bool:
+        return not await genflow.sql("select 1 from genflow.late_receipts where not chored")
+
+    await until(looked_into, "upkeep looked for a second run")
+    assert await genflow.book(job) == {"posts": 1, "executions": 1, "interruptions": 0}
+    story = await genflow.story(job)
+    assert (story["doubled"], story["resubmits"], story["attempts_spent"]) == (0, 0, 1)
+    assert [server["guard"] for server in (await genflow.request("GET", "/genflow/v1/servers"))[1]["servers"]] == [True]
+
+
+async def test_with_a_guard_a_late_post_comes_too_late_before_the_next_one_too(genflow: Service) -> None:
+    """The next holder asked, and stands still before its own POST: the earlier submit is barred by then."""
+    await genflow.simulate_together(1, guard=True, **QUICK)
+    (simulator,) = genflow.simulators
+    await genflow.api()
+    first = await genflow.worker("first", failpoints=f"{LAST_INSTRUCTIONS}=freeze")
+    job = await genflow.submit_portrait()
+    await first.frozen()
+    second = await genflow.worker("second", failpoints="submit.after_ask=freeze")
+    await second.frozen()
+    first.thaw()
+    await until(lambda: simulator.process.said(f"POST of prompt {job} was refused: stale"), "the guard refused it")
+    second.thaw()
+    await genflow.succeeded(job)
+    assert await genflow.book(job) == {"posts": 1, "executions": 1, "interruptions": 0}
+    assert (await genflow.story(job))["doubled"] == 0
+
+
+async def test_a_guard_that_was_told_remembers_over_a_restart_of_its_server(genflow: Service) -> None:
+    """The server starts anew between the bar and the late POST: its queue forgot all, its guard nothing."""
+    await genflow.simulate_together(1, guard=True, **QUICK)
+    (simulator,) = genflow.simulators
+    await genflow.api()
+    first = await genflow.worker("first", failpoints=f"{LAST_INSTRUCTIONS}=freeze")
+    job = await genflow.submit_portrait()
+    await first.frozen()
+    await genflow.worker("second")
+    await genflow.succeeded(job)
+    [(submit, token)] = await genflow.sql(
+        "select s.uuid, s.token from genflow.submits as s where s.job_id = %s order by s.no limit 1", job
+    )
+    await simulator.knobs(restart=0)
+    await simulator.restarted()
+    late = {"prompt_id": str(job), "prompt": {}, "extra_data": {"genflow": {"submit": str(submit), "token": token}}}
+    async with genflow.http.post(f"{simulator.url}/prompt", json=late) as reply:
+        told = await reply.json()
+    assert (reply.status, told["error"]["type"], told["error"]["extra_info"]["reason"]) == (
+        409, "genflow_guard", "stale",
+    )  # fmt: skip
+
+
+async def test_a_guard_that_knows_more_than_a_restored_database_lets_the_job_in_in_the_end(genflow: Service) -> None:
+    """Its tokens begin below those that the guard saw. The holder did not lose its lease: no attempt is spent on it."""
+    await genflow.simulate_together(1, guard=True, **QUICK)
+    (simulator,) = genflow.simulators
+    await genflow.api()
+    job = await genflow.submit_portrait()
+    await simulator.post("/genflow/guard", {"prompt_id": str(job), "submit": "of-an-earlier-life", "token": 3})
+    worker = await genflow.worker()
+    await genflow.succeeded(job)
+    assert worker.said("token_behind")
+    assert await genflow.book(job) == {"posts": 1, "executions": 1, "interruptions": 0}
+    assert (await genflow.story(job))["attempts_spent"] == 1
+
+
 async def test_woken_too_late_it_judges_no_server(genflow: Service) -> None:
     """Frozen with a CUDA fault in hand: by now another worker has judged the server, and that is over and done."""
     await genflow.simulate_pair(**QUICK)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import pytest
+
 from tests.support.service import Service, Simulator, small_workflow, until
 
 
@@ -65,6 +67,25 @@ async def test_a_scrub_outlives_its_worker_and_waits_for_its_server(genflow: Ser
     await genflow.worker("second")
     await scrubbed(genflow, sim, job)
     assert await genflow.book(job) == {"posts": 1, "executions": 1, "interruptions": 0}
+
+
+@pytest.mark.parametrize("place", ["upload.in", "upload.after"])
+async def test_a_photo_goes_that_nobody_saw_arrive(genflow: Service, place: str) -> None:
+    """Its worker dies before the upload is recorded, and another server makes the portrait."""
+    first, second = await genflow.simulate(2)
+    await genflow.api(scrub=True)
+    worker = await genflow.worker("first", servers=[first], failpoints=f"{place}=kill")
+    job = await genflow.submit_portrait()
+    await worker.died()
+    if place == "upload.after":
+        assert sizes(genflow, "sim0", "input", job) > [0], "the photo is there, and no row says so"
+    await genflow.worker("second", servers=[second])
+    await genflow.succeeded(job)
+    await genflow.worker("third", servers=[first])
+    for sim in (first, second):
+        await scrubbed(genflow, sim, job)
+    assert sizes(genflow, "sim0", "input", job) == [0]
+    assert sizes(genflow, "sim1", "input", job) == [0]
 
 
 async def test_nothing_is_taken_away_where_that_is_asked_for(genflow: Service) -> None:

@@ -26,7 +26,10 @@ async def test_from_enqueue_to_succeeded(bench: Bench) -> None:
     work = await ledger.load(hold)
     assert work.submit is None
     assert work.attempt == 0
-    await ledger.upload_done(hold, server_id=server, boot=None, files=[("genflow/x/ab.png", b"\xab")])
+    photo = [("genflow/x/ab.png", b"\xab")]
+    await ledger.upload_begun(hold, server_id=server, files=photo)
+    assert (await ledger.load(hold)).uploads == [], "on its way is not there"
+    await ledger.upload_done(hold, server_id=server, boot=None, files=photo)
     submit = uuid4()
     intent = await ledger.intent(hold, submit=submit, server_id=server, boot=None, slots=2)
     assert (intent.no, intent.attempt) == (1, 1)
@@ -61,6 +64,7 @@ async def test_a_stale_token_writes_nothing(bench: Bench) -> None:
     entry = ENTRY
     for write in (
         lambda h: ledger.renew(h),
+        lambda h: ledger.upload_begun(h, server_id=server, files=[("n", b"h")]),
         lambda h: ledger.upload_done(h, server_id=server, boot=None, files=[("n", b"h")]),
         lambda h: ledger.intent(h, submit=uuid4(), server_id=server, boot=None, slots=2),
         lambda h: ledger.receipt(h, 1, number=1.0, client_id="c"),

@@ -12,7 +12,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -186,8 +186,14 @@ class Service:
     forks: ForkServer | None = None
     """Where its processes are forked from; without one, each is the installed command."""
 
-    async def start(self, name: str, *arguments: str, env: Mapping[str, str] | None = None) -> Process:
-        """A `genflow` process, once it says that it is ready."""
+    async def start(
+        self,
+        name: str,
+        *arguments: str,
+        env: Mapping[str, str] | None = None,
+        program: Sequence[str | Path] = (GENFLOW,),
+    ) -> Process:
+        """A `genflow` process, once it says that it is ready; another program may start it."""
         log = self.folder / f"{name}-{len(self.processes)}.log"
         # Compiling the whole package anew at every start would be a third of a process's start-up.
         dropped = ("GENFLOW_", "PYTHONDONTWRITEBYTECODE")
@@ -195,11 +201,11 @@ class Service:
         env = clean | {"GENFLOW_DATABASE_URL": self.database, "GENFLOW_DATA": str(self.folder)} | dict(env or {})
         handle: Handle
         with log.open("wb") as sink:
-            if self.forks is not None:
+            if self.forks is not None and tuple(program) == (GENFLOW,):
                 handle = await self.forks.start(arguments, stderr=sink, cwd=self.folder, env=env)
             else:
                 handle = await asyncio.create_subprocess_exec(
-                    GENFLOW, *arguments, stdout=asyncio.subprocess.PIPE, stderr=sink, cwd=self.folder, env=env
+                    *program, *arguments, stdout=asyncio.subprocess.PIPE, stderr=sink, cwd=self.folder, env=env
                 )
         process = Process(name, handle, log)
         self.processes.append(process)
@@ -222,7 +228,7 @@ class Service:
                     "0",
                     "--name",
                     "s",
-                    *_flags({"output_dir": self.folder / f"sim{number}"} | options),
+                    *flags({"output_dir": self.folder / f"sim{number}"} | options),
                 )
                 for number in range(first, first + count)
             )
@@ -239,7 +245,7 @@ class Service:
         files = {"output_dir": self.folder / "servers"}
         process = await self.start(
             "together", "simulate", "--json", "--port", "0", "--name", "s", "--count", str(count),
-            *_flags(files | options),
+            *flags(files | options),
         )  # fmt: skip
         self.simulators += [Simulator(name, url, process, self.http) for name, url in process.ready["ready"].items()]
         return self.simulators
@@ -251,7 +257,7 @@ class Service:
     async def api(self, *, failpoints: str = "", **options: Any) -> Process:
         """An API process; `url` is its address from now on."""
         process = await self.start(
-            "api", "api", "--json", *_flags({"port": 0, "lease": LEASE_S, "scrub": False, **options}),
+            "api", "api", "--json", *flags({"port": 0, "lease": LEASE_S, "scrub": False, **options}),
             env={"GENFLOW_FAILPOINTS": failpoints},
         )  # fmt: skip
         self.url = process.ready["ready"]
@@ -267,7 +273,7 @@ class Service:
             "instance": "test", "log_level": "debug",
         } | options  # fmt: skip
         return await self.start(
-            name, "worker", "--json", *gpus, *_flags(settings), env={"GENFLOW_FAILPOINTS": failpoints}
+            name, "worker", "--json", *gpus, *flags(settings), env={"GENFLOW_FAILPOINTS": failpoints}
         )
 
     # --- as a client ---
@@ -423,15 +429,16 @@ class Service:
             await process.kill()
 
 
-def _flags(options: Mapping[str, Any]) -> list[str]:
-    flags = []
+def flags(options: Mapping[str, Any]) -> list[str]:
+    """Options as they stand on a command line."""
+    words = []
     for name, value in options.items():
         dashed = name.replace("_", "-")
         if isinstance(value, bool):
-            flags.append(f"--{dashed}" if value else f"--no-{dashed}")
+            words.append(f"--{dashed}" if value else f"--no-{dashed}")
         else:
-            flags.append(f"--{dashed}={value}")
-    return flags
+            words.append(f"--{dashed}={value}")
+    return words
 
 
 def small_workflow(*, color: int = 5_774_154, prefix: str = "out") -> dict[str, Any]:

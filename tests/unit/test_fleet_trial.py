@@ -55,7 +55,7 @@ async def test_each_failed_trial_doubles_the_time_to_the_next(monkeypatch: pytes
     books, outcomes = Books(), iter([False] * 4 + [True, False])
 
     async def answers(comfy: object, **named: object) -> Seen:
-        return Seen(depth=0, boot=UUID(int=1), jobs_route=True, device=None)
+        return Seen(depth=0, boot=UUID(int=1), jobs_route=True, guard=False, device=None)
 
     async def nothing_learned(fleet: Fleet, server: object) -> None:
         return None

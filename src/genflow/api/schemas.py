@@ -178,9 +178,10 @@ BATCH_ROW = record(
 SERVER = record(
     {
         "name": TEXT, "state": one_of(*(each.name.lower() for each in ServerState)), "reason": or_null(TEXT),
-        "until": or_null(TIME), "needs_run": FLAG, "healthy": FLAG, "boot": or_null(ID), "slots": WHOLE,
-        "open_submits": WHOLE, "waiting_jobs": WHOLE, "erasures_left": WHOLE, "vram_bytes": or_null(WHOLE),
-        "tags": list_of(TEXT), "last_seen_at": or_null(TIME), "seen_by": list_of(ANY_OBJECT),
+        "until": or_null(TIME), "needs_run": FLAG, "healthy": FLAG, "boot": or_null(ID),
+        "guard": or_null(FLAG), "slots": WHOLE, "open_submits": WHOLE, "waiting_jobs": WHOLE, "erasures_left": WHOLE,
+        "vram_bytes": or_null(WHOLE), "tags": list_of(TEXT), "last_seen_at": or_null(TIME),
+        "seen_by": list_of(ANY_OBJECT),
     }
 )  # fmt: skip
 WORKER = record(

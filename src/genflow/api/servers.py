@@ -68,6 +68,7 @@ def _server(row: Row) -> dict[str, Any]:
         "needs_run": row["needs_run"],
         "healthy": any(seen["healthy"] for seen in row["seen_by"]),
         "boot": None if row["boot"] is None else str(row["boot"]),
+        "guard": row["guard"],
         "slots": row["slots"],
         "open_submits": row["open_submits"],
         "waiting_jobs": row["waiting_jobs"],

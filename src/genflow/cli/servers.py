@@ -23,6 +23,7 @@ _COLUMNS = (
     "name",
     "state",
     "healthy",
+    "guard",
     "slots",
     "open_submits",
     "waiting_jobs",

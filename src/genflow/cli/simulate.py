@@ -50,6 +50,9 @@ def simulate(
     old: Annotated[
         bool, typer.Option("--old", envvar="GENFLOW_OLD", help="Answer as a 0.3.x release: no jobs routes.")
     ] = False,
+    guard: Annotated[
+        bool, typer.Option("--guard", envvar="GENFLOW_GUARD", help="With genflow's guard (docs/how-to/guard.md).")
+    ] = False,
     busy: Annotated[
         int, typer.Option(min=0, max=10_000, envvar="GENFLOW_BUSY", help="Prompts of another client in the queue.")
     ] = 0,
@@ -62,6 +65,10 @@ def simulate(
     ] = None,
     shared_output: Annotated[
         Path | None, typer.Option(envvar="GENFLOW_SHARED_OUTPUT", help="One output folder for all servers.")
+    ] = None,
+    journal: Annotated[
+        Path | None,
+        typer.Option(envvar="GENFLOW_JOURNAL", help="A folder for each server's books: NAME.jsonl, a line an event."),
     ] = None,
     knobs: Annotated[
         str, typer.Option(envvar="GENFLOW_KNOBS", help="Knobs to start with, as JSON (docs/reference/simulator.md).")
@@ -87,10 +94,12 @@ def simulate(
             vram=_numbers("--vram", vram, int),
             seed=seed,
             old=old,
+            guard=guard,
             busy=busy,
             busy_for=busy_for,
             output_dir=output_dir,
             shared_output=shared_output,
+            journal=journal,
             knobs=_parsed_knobs(knobs),
         )
     except ValueError as fault:

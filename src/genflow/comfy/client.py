@@ -56,6 +56,7 @@ class ComfyServer:
         self._plain = {**access.headers, "Accept-Encoding": "identity"}
         self._boot: UUID | None = None
         self._jobs_route: bool | None = None
+        self._guard: bool | None = None
         self._watched: set[str] = set()
 
     # --- the server itself ---
@@ -103,7 +104,7 @@ class ComfyServer:
         if boot is None:
             raise ServerAnswered(404, f"the boot marker {BOOT_MARKER} is gone right after it was written")
         if boot != self._boot:
-            self._boot, self._jobs_route = boot, None
+            self._boot, self._jobs_route, self._guard = boot, None, None
         return boot
 
     async def _marker(self) -> UUID | None:
@@ -149,6 +150,14 @@ class ComfyServer:
                 raise ServerAnswered(status, f"asked for a random job: {_shown(body)}")
             self._jobs_route = messages.is_not_found(status, _json(body))
         return self._jobs_route
+
+    async def has_guard(self) -> bool:
+        """Whether genflow's guard stands at this server (docs/how-to/guard.md): asked once per boot."""
+        if self._guard is None:
+            status, body = await self._get("/genflow/guard", timeout_s=CALL_TIMEOUT_S, limit=MAX_JSON_BYTES)
+            about = _json(body)
+            self._guard = status == 200 and isinstance(about, dict) and isinstance(about.get("guard"), int)
+        return self._guard
 
     # --- one job ---
 
@@ -236,6 +245,15 @@ class ComfyServer:
         if not reply.whole:
             return PostReply(Reply.OPEN_DOUBT, reply.status, error_type="not_comfyui", message="a reply without end")
         return classify_post(job_id, reply.status, reply.headers, reply.body)
+
+    async def bar(self, job_id: UUID, submit: UUID, token: int, *, timeout_s: float = CALL_TIMEOUT_S) -> None:
+        """Have the guard let this submit in no more, nor any lower token of the job: what was not queued never will be.
+
+        Raises ServerAnswered where no guard is there (any more).
+        """
+        await self._change(
+            "/genflow/guard", {"prompt_id": str(job_id), "submit": str(submit), "token": token}, timeout_s
+        )
 
     async def cancel(self, job_id: UUID, *, timeout_s: float = CALL_TIMEOUT_S) -> None:
         """Tell the server to stop this job's prompt, pending or running; no other is touched. Ask until it is gone.

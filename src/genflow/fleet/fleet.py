@@ -231,7 +231,7 @@ class Fleet:
                 capabilities = await self._learn(server)
                 told.learned = seen.boot
                 told.learn_at = now + (LEARN_S if capabilities is not None else LEARN_AGAIN_S)
-            server.boot = seen.boot
+            server.boot, server.guard = seen.boot, seen.guard
             server.device = device = seen.device or server.device
             server.vram = self._gpus[server.given].vram or (None if device is None else device.vram_total)
         found = await self._registry.probed(
@@ -240,6 +240,7 @@ class Fleet:
             healthy=seen is not None,
             boot=None if seen is None else seen.boot,
             has_jobs_route=None if seen is None else seen.jobs_route,
+            guard=None if seen is None else seen.guard,
             vram=None if seen is None else server.vram,
             capabilities_hash=capabilities,
             trial_s=2 * TRIAL_S,

@@ -16,6 +16,8 @@ class Seen:
     depth: int
     boot: UUID
     jobs_route: bool
+    guard: bool
+    """Whether genflow's guard stands there."""
     device: Device | None
 
 
@@ -30,7 +32,8 @@ async def probe(comfy: ComfyServer, *, within_s: float, stats: bool) -> Seen:
             depth = await comfy.depth()
             boot = await comfy.read_boot()
             jobs_route = await comfy.has_jobs_route()
-            return Seen(depth, boot, jobs_route, await _device(comfy) if stats else None)
+            guard = await comfy.has_guard()
+            return Seen(depth, boot, jobs_route, guard, await _device(comfy) if stats else None)
     except TimeoutError:
         raise Unanswered(f"no answer within {within_s:g} s") from None
     except ComfyError as error:

@@ -28,6 +28,8 @@ class FleetServer:
     why: str = "not probed yet"
     """Why it is not healthy, as last seen."""
     boot: UUID | None = None
+    guard: bool = False
+    """Whether genflow's guard stood there at the last probe."""
     standing: Standing = field(default_factory=lambda: Standing(ServerState.READY, None))
     ours: set[UUID] = field(default_factory=set)
     """Jobs of this worker that take a slot here."""

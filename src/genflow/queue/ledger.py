@@ -136,6 +136,11 @@ class Ledger:
         """Renew the lease now; whether a cancel is asked."""
         return (await self._fenced("renew", hold, {}))["cancel_at"] is not None
 
+    async def upload_begun(self, hold: Hold, *, server_id: int, files: Sequence[tuple[str, bytes]]) -> None:
+        """Write down, before a byte of them leaves, that these inputs (name on the server, BLAKE3) may lie there."""
+        params = {"server": server_id, "names": [name for name, _ in files]}
+        await self._fenced("upload_begun", hold, params | {"hashes": [digest.hex() for _, digest in files]})
+
     async def upload_done(
         self, hold: Hold, *, server_id: int, boot: UUID | None, files: Sequence[tuple[str, bytes]]
     ) -> None:

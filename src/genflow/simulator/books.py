@@ -9,7 +9,10 @@ import asyncio
 import time
 from collections import Counter, deque
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
+
+from genflow.simulator.journal import Journal
 
 EVENTS = (
     "posted", "running", "ended", "interrupted", "held", "upload", "emptied", "deleted", "view", "freed", "socket",
@@ -58,13 +61,12 @@ class Page:
         }
 
 
-def submit_of(extra_data: Any) -> str | None:
-    """The submit's UUID that genflow writes into `extra_data.genflow.submit`."""
-    if isinstance(extra_data, dict):
-        mark = extra_data.get("genflow")
-        if isinstance(mark, dict) and isinstance(mark.get("submit"), str):
-            return str(mark["submit"])
-    return None
+def mark_of(extra_data: Any) -> tuple[str | None, Any]:
+    """The submit's UUID and its token, as genflow writes them into `extra_data.genflow`."""
+    mark = extra_data.get("genflow") if isinstance(extra_data, dict) else None
+    if isinstance(mark, dict) and isinstance(mark.get("submit"), str):
+        return mark["submit"], mark.get("token")
+    return None, None
 
 
 def _path(subfolder: str, name: str) -> str:
@@ -72,9 +74,13 @@ def _path(subfolder: str, name: str) -> str:
 
 
 class Books:
-    """Counts per prompt id and submit, and a log of executions with wall-clock milliseconds."""
+    """Counts per prompt id and submit, and a log of executions with wall-clock milliseconds.
 
-    def __init__(self) -> None:
+    What happens to prompts, and when, also goes to a journal.
+    """
+
+    def __init__(self, journal: Journal | None = None) -> None:
+        self._journal = journal or Journal()
         self._pages: dict[str, Page] = {}
         self._totals: Counter[str] = Counter()
         self._owners: dict[tuple[str, str, str], str] = {}
@@ -104,11 +110,24 @@ class Books:
                 waiter.set_result(None)
         self._waiters.clear()
 
-    def posted(self, prompt_id: str, submit: str | None) -> None:
-        """A prompt was queued."""
+    def posted(self, prompt_id: str, submit: str | None, token: Any = None) -> None:
+        """A prompt was queued, under the token that it showed."""
         for each in self._counted(prompt_id, submit):
             each.posts += 1
+        self._journal.write("posted", prompt_id, submit, token=token)
         self.note("posted", prompt_id)
+
+    def booted(self) -> None:
+        """The server starts, with nothing in its memory."""
+        self._journal.write("booted")
+
+    def close(self) -> None:
+        """The server is gone for good."""
+        self._journal.close()
+
+    def removed(self, prompt_id: str, submit: str | None) -> None:
+        """A pending prompt was taken back."""
+        self._journal.write("removed", prompt_id, submit)
 
     def started(self, prompt_id: str, submit: str | None) -> list[Any]:
         """An execution begins. Returns its line of the log, to be handed to `ended`."""
@@ -116,24 +135,28 @@ class Books:
             each.executions += 1
         line = [prompt_id, time.time() * 1000, None]
         self._log.append(line)
+        self._journal.write("running", prompt_id, submit)
         self.note("running", prompt_id)
         return line
 
-    def ended(self, line: list[Any], submit: str | None, *, interrupted: bool) -> None:
-        """An execution ended, whatever its outcome."""
+    def ended(self, line: list[Any], submit: str | None, outcome: str, *, interrupted: bool) -> None:
+        """An execution ended: by `success`, `interrupted`, or the type of its error."""
         line[2] = time.time() * 1000
+        self._journal.write("ended", line[0], submit, outcome=outcome)
         if interrupted:
             for each in self._counted(line[0], submit):
                 each.interruptions += 1
             self.note("interrupted", line[0])
         self.note("ended", line[0])
 
-    def killed(self, line: list[Any]) -> None:
+    def killed(self, line: list[Any], submit: str | None) -> None:
         """An execution was cut off by the end of its server; it did not end by itself."""
         line[2] = time.time() * 1000
+        self._journal.write("killed", line[0], submit)
 
-    def wrote(self, prompt_id: str, submit: str | None, kind: str, subfolder: str, name: str) -> None:
-        """A file was written."""
+    def wrote(self, prompt_id: str, submit: str | None, kind: str, subfolder: str, name: str, folder: Path) -> None:
+        """A file was written, in the server's folder of its kind."""
+        self._journal.wrote(prompt_id, submit, kind, _path(subfolder, name), folder / subfolder / name)
         for each in self._counted(prompt_id, submit):
             each.files.append(_path(subfolder, name))
         self._owners[(kind, subfolder, name)] = prompt_id
@@ -145,11 +168,13 @@ class Books:
             self._open(owner).emptied.append(_path(subfolder, name))
         told = {"filename": name, "subfolder": subfolder, "type": kind, "prompt": owner, "agent": agent}
         self._emptied.append(told)
+        self._journal.write("emptied", owner, kind=kind, name=_path(subfolder, name))
         self.note("emptied", owner)
 
     def deleted(self, prompt_id: str) -> None:
         """An entry was deleted from the history."""
         self._open(prompt_id).deletions += 1
+        self._journal.write("deleted", prompt_id)
         self.note("deleted", prompt_id)
 
     def viewed(self, kind: str, subfolder: str, name: str) -> None:

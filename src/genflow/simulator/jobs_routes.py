@@ -107,7 +107,8 @@ def _cancel(server: SimulatedServer, prompt_id: str) -> bool:
         if server.knobs.take("interrupt_ignored") is None:
             boot.bench.interrupt.set()
         return True
-    if boot.prompts.delete_pending(prompt_id):
+    if (taken := boot.prompts.delete_pending(prompt_id)) is not None:
+        server.books.removed(prompt_id, taken.submit)
         boot.worker.queue_updated()
         return True
     return False

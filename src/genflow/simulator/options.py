@@ -53,11 +53,15 @@ class SimulatorOptions:
     vram: tuple[int, ...] = (DEFAULT_VRAM,)
     seed: int = 0
     old: bool = False
+    guard: bool = False
+    """With genflow's guard installed, as `genflow.integrations.comfyui_genflow` does it on a real server."""
     busy: int = 0
     busy_for: float = 0.0
     output_dir: Path | None = None
     shared_output: Path | None = None
     """One output folder for all servers, and for those of other processes that name it too."""
+    journal: Path | None = None
+    """A folder with a file for each server's books: an event a line, kept past the death of the process."""
     models: dict[str, tuple[str, ...]] = field(default_factory=lambda: dict(DEFAULT_MODELS))
     knobs: dict[str, object] = field(default_factory=dict)
     """Knobs to be set before the first request, as `POST /simulator/knobs` takes them."""

@@ -94,20 +94,22 @@ class Prompts:
             self.history.pop(next(iter(self.history)))
         self.history[item.prompt_id] = entry
 
-    def delete_pending(self, prompt_id: str) -> bool:
-        """Remove the first pending prompt of that id; one per mention."""
+    def delete_pending(self, prompt_id: str) -> Item | None:
+        """Remove the first pending prompt of that id, one per mention; None where there is none."""
         for queue in (self.pending, self.standing):
             for index, item in enumerate(queue):
                 if item.prompt_id == prompt_id:
                     queue.pop(index)
                     heapq.heapify(self.pending)
-                    return True
-        return False
+                    return item
+        return None
 
-    def clear_pending(self) -> None:
-        """Drop all pending prompts of everybody."""
+    def clear_pending(self) -> list[Item]:
+        """Drop all pending prompts of everybody; which they were."""
+        dropped = list(self.pending)
         self.pending.clear()
         self.standing.clear()
+        return dropped
 
     def find_pending(self, prompt_id: str) -> Item | None:
         """The first pending prompt of that id."""

@@ -13,9 +13,10 @@ from urllib.parse import urlsplit
 import structlog
 from aiohttp import web
 
+from genflow.integrations.comfyui_genflow import Doorway, Guard
 from genflow.simulator import control, faults, files, jobs_routes
 from genflow.simulator.answers import CSP, SERVER, cut, said, trouble
-from genflow.simulator.books import submit_of
+from genflow.simulator.books import mark_of
 from genflow.simulator.prompts import Item, canonical_uuid
 from genflow.simulator.run import now_ms
 from genflow.simulator.sockets import FEATURES
@@ -118,12 +119,12 @@ def _accept(server: SimulatedServer, body: dict[str, Any]) -> web.Response:
     if not old:
         secrets = {key: extra_data.pop(key) for key in SECRETS if key in extra_data}
         extra_data["create_time"] = now_ms()
-    submit = submit_of(extra_data)
+    submit, token = mark_of(extra_data)
     numbers = [number]
     if server.knobs.take("posted_twice") is not None:
         numbers.append(boot.next_number())
     for each in numbers:
-        server.books.posted(prompt_id, submit)
+        server.books.posted(prompt_id, submit, token)
         item = Item(each, prompt_id, graph, extra_data, verdict.outputs, secrets, word, submit)
         try:
             boot.prompts.put(item)
@@ -148,13 +149,16 @@ async def get_queue(request: web.Request) -> web.Response:
 
 async def post_queue(request: web.Request) -> web.Response:
     """`POST /queue`: delete pending prompts, one per mention, or clear. Always an empty 200."""
-    boot = request.app[SERVER].boot
+    server = request.app[SERVER]
+    boot = server.boot
     body = json.loads(await request.read())
     if body.get("clear"):
-        boot.prompts.clear_pending()
+        for item in boot.prompts.clear_pending():
+            server.books.removed(item.prompt_id, item.submit)
         boot.worker.queue_updated()
     for prompt_id in body.get("delete", []):
-        if boot.prompts.delete_pending(prompt_id):
+        if (taken := boot.prompts.delete_pending(prompt_id)) is not None:
+            server.books.removed(prompt_id, taken.submit)
             boot.worker.queue_updated()
     return web.Response()
 
@@ -260,7 +264,9 @@ async def _policy(request: web.Request, response: web.StreamResponse) -> None:
 
 def build_app(server: SimulatedServer) -> web.Application:
     """The application of one boot. Every route stands with and without `/api`; the jobs routes only with it."""
-    app = web.Application(middlewares=[manners], client_max_size=FEATURES["max_upload_size"])
+    door = Doorway(Guard(server.guard_file)) if server.options.guard else None
+    middlewares = [manners] if door is None else [manners, door.middleware()]
+    app = web.Application(middlewares=middlewares, client_max_size=FEATURES["max_upload_size"])
     app[SERVER] = server
     app.on_response_prepare.append(_policy)
     routes: list[tuple[str, str, Handler]] = [
@@ -279,6 +285,8 @@ def build_app(server: SimulatedServer) -> web.Application:
     if not server.options.old:
         routes += [("GET", path, handler) for path, handler in jobs_routes.READ]
         routes += [("POST", path, handler) for path, handler in jobs_routes.WRITE]
+    if door is not None:
+        routes += [("GET", "/genflow/guard", door.about), ("POST", "/genflow/guard", door.bar)]
     for method, path, handler in routes:
         for prefix in ("", "/api"):
             add = app.router.add_get if method == "GET" else app.router.add_post  # add_get answers HEAD too

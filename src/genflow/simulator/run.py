@@ -96,7 +96,14 @@ class Run:
         return info if isinstance(info, dict) else {}
 
     def _wrote(self, kind: str, subfolder: str, name: str) -> None:
-        self.bench.books.wrote(self.item.prompt_id, self.item.submit, kind, subfolder, name)
+        folder = self.bench.folders.paths[kind]
+        self.bench.books.wrote(self.item.prompt_id, self.item.submit, kind, subfolder, name, folder)
+
+    @property
+    def outcome(self) -> str:
+        """How it ended: `success`, `interrupted`, or the type of its error."""
+        event, told = self.messages[-1]
+        return str(told["exception_type"]) if event == "execution_error" else event.removeprefix("execution_")
 
     @property
     def entry(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from aiohttp import web
 from genflow.simulator.books import Books
 from genflow.simulator.catalog import Catalog
 from genflow.simulator.folders import Folders
+from genflow.simulator.journal import Journal
 from genflow.simulator.knobs import Knobs
 from genflow.simulator.memory import Memory
 from genflow.simulator.options import SimulatorOptions
@@ -79,7 +80,8 @@ class SimulatedServer:
         self.port = options.port + index if options.port else 0
         self.rng = random.Random(options.seed + index)  # noqa: S311 (repeatable on purpose)
         speed, vram = options.of(index)
-        self.books = Books()
+        journal = None if options.journal is None else options.journal / f"{self.name}.jsonl"
+        self.books = Books(Journal(journal))
         self.knobs = Knobs(
             seconds_per_step=options.seconds_per_step,
             seconds_per_megapixel=options.seconds_per_megapixel,
@@ -89,6 +91,7 @@ class SimulatedServer:
             busy_for=options.busy_for,
         )
         self.folders = Folders(root / self.name, self.rng, options.shared_output)
+        self.guard_file = root / self.name / "genflow_guard.log"
         self.catalog = Catalog(options.models)
         self.script = deque(options.script)
         self.threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix=self.name)
@@ -106,6 +109,7 @@ class SimulatedServer:
     async def start(self) -> None:
         """Boot and listen. Raises OSError if the port is taken."""
         self.boot = Boot(self)
+        self.books.booted()
         self._frozen_until = 0.0
         self._runner = web.AppRunner(
             build_app(self), access_log=None, handle_signals=False, shutdown_timeout=0.2, keepalive_timeout=75
@@ -159,6 +163,7 @@ class SimulatedServer:
         await asyncio.gather(*self._chores, return_exceptions=True)
         await self._kill()
         self.threads.shutdown(wait=False, cancel_futures=True)
+        self.books.close()
 
     def freeze(self, seconds: float) -> None:
         """Answer no HTTP request for `seconds` (the control routes go on)."""

@@ -43,10 +43,10 @@ class Worker:
             # Success is told before the entry exists; until then the prompt stands in queue_running.
             await asyncio.sleep(bench.knobs.get("history_delay_ms") / 1000)
         except asyncio.CancelledError:
-            bench.books.killed(line)
+            bench.books.killed(line, item.submit)
             raise
         self._prompts.done(item, run.entry)
-        bench.books.ended(line, item.submit, interrupted=run.interrupted)
+        bench.books.ended(line, item.submit, run.outcome, interrupted=run.interrupted)
         self.queue_updated()
         if run.client_id is not None:
             bench.sockets.send("executing", {"node": None, "prompt_id": item.prompt_id}, run.client_id)

@@ -18,19 +18,20 @@ from genflow.worker.tools import Tools
 async def upload_inputs(tools: Tools, run: JobRun, server: FleetServer, work: Work) -> list[tuple[str, bytes]]:
     """Put those inputs on the server that are not there yet; the names that were written, each with its hash.
 
-    Raises the errors of `ComfyServer.upload` and of the store.
+    Raises NotHeld, and the errors of `ComfyServer.upload` and of the store.
     """
     here = [file.name for file in work.uploads if (file.server_id, file.boot) == (server.id, server.boot)]
     there = {name.rpartition("/")[2] for name in here}
+    folder = input_folder(work.job_id)
     written: list[tuple[str, bytes]] = []
+    if missing := {f"{folder}/{file.name}": file.hash for file in work.inputs if file.name not in there}:
+        await tools.ledger.upload_begun(run.hold, server_id=server.id, files=list(missing.items()))
     for file in work.inputs:
         if file.name in there:
             continue
         if not run.hold.allows():
             await tools.ledger.renew(run.hold)
-        name = await server.comfy.upload(
-            file.name, input_folder(work.job_id), _leaving(tools, file), file.size, run.hold.allows
-        )
+        name = await server.comfy.upload(file.name, folder, _leaving(tools, file), file.size, run.hold.allows)
         written.append((name, file.hash))
         there.add(file.name)  # another asset of the same job may be over the same bytes
     return written

@@ -7,9 +7,10 @@ from uuid import UUID, uuid4
 import structlog
 
 from genflow import failpoints
+from genflow.comfy import ComfyError, ServerUnreachable
 from genflow.failures import from_reply
 from genflow.jobs import StopReason, SubmitState
-from genflow.protocol import Known, PostReply, Reply, boottime, prompt_body
+from genflow.protocol import Answer, Known, PostReply, Reply, boottime, prompt_body
 from genflow.queue import NotHeld, SlotTaken, StartByPassed
 from genflow.telemetry import metrics
 from genflow.worker.asking import Doubt, room
@@ -155,6 +156,12 @@ class Submitting:
                     if reply.error_type == "connect":
                         self._job.tools.fleet.trouble(self._job.server, reply.message)
                     await self._job.out.withdraw(submit, SERVER_AWAY_S, SubmitState.REFUSED)
+                case Reply.REFUSED if reply.error_type == "guard_stale":
+                    # The lease was lost, which the renewal finds out. Else this database knows less than the server's
+                    # guard (it was restored): each claim is a token higher, so that a later one is let in.
+                    await self._job.ledger.renew(self._job.hold)
+                    log.warning("token_behind", job=str(self._job.id), server=self._job.server.name)
+                    await self._job.out.withdraw(submit, SERVER_AWAY_S, SubmitState.REFUSED)
                 case Reply.REFUSED:
                     await self._job.out.fail(submit, from_reply(reply), state=SubmitState.REFUSED)
                 case Reply.REFUSED_IN_FRONT:
@@ -185,6 +192,7 @@ class Submitting:
         It is "lost" where the server started anew, or an earlier entry stands: the prompt may have run, and its end be
         gone or replaced. A server that can't tell keeps the job bound: nothing is posted while it can't be asked.
         """
+        barring = self._job.server.guard
         while True:
             late = boottime() >= settled_at
             finding = await self._job.asker.look(submit.uuid)
@@ -193,6 +201,10 @@ class Submitting:
             if finding.known is Known.CANT_TELL:
                 self._job.cant_tell(finding.answer)
                 await self._job.out.release(SERVER_AWAY_S)
+            if late and barring:
+                await self._bar(submit)
+                barring = False
+                continue
             if late and finding.adopted is not None:
                 await self._collecting.adopt(submit, finding.adopted)
             if late:
@@ -202,6 +214,21 @@ class Submitting:
             if self._job.run.leaving:
                 await self._job.out.release(handed_over=True)
             await self._job.run.pause(min(ASK_AGAIN_S, max(0.01, settled_at - boottime())))
+
+    async def _bar(self, submit: Open) -> None:
+        """Have the server's guard let the submit in no more; then it is to be asked once more.
+
+        A POST that was held back for longer than settle, or whose worker is frozen before its last byte, is thus either
+        seen by the next ask or never queued. A guard that is gone leaves the settle time alone to tell.
+        """
+        try:
+            limit = await room(self._job.tools, self._job.run)
+            await self._job.server.comfy.bar(self._job.id, submit.uuid, self._job.hold.token, timeout_s=limit)
+        except ServerUnreachable as error:
+            self._job.cant_tell(Answer(Known.CANT_TELL, why=str(error), away=True))
+            await self._job.out.release(SERVER_AWAY_S)
+        except ComfyError as error:
+            log.warning("not_barred", job=str(self._job.id), server=self._job.server.name, why=str(error))
 
     def _told(self, submit: Open) -> None:
         self._job.tools.tell(Posted(self._job.id, submit.attempt, self._job.server.given, 200))

@@ -19,6 +19,7 @@ with before as materialized (
 update genflow.servers as v
 set last_seen_at = case when %(healthy)s then genflow.clock() else v.last_seen_at end,
     has_jobs_route = coalesce(%(has_jobs_route)s, v.has_jobs_route),
+    guard = coalesce(%(guard)s, v.guard),
     vram = coalesce(%(vram)s::bigint, v.vram),
     capabilities_hash = coalesce(%(capabilities_hash)s, v.capabilities_hash),
     learned_at = case when %(capabilities_hash)s is null then v.learned_at else genflow.clock() end,

@@ -1,6 +1,6 @@
 -- The fleet as the database knows it: each server with its open submits, the jobs that wait for it alone, and the workers
 -- that saw it within `lately_s` seconds. Locks: none. Index: submits_slot, jobs_bound, chores_due; small tables else.
-select v.id, v.name, v.state, v.reason, v.quarantined_until, v.needs_run, v.boot, v.slots, v.vram, v.tags, v.last_seen_at,
+select v.id, v.name, v.state, v.reason, v.quarantined_until, v.needs_run, v.boot, v.guard, v.slots, v.vram, v.tags, v.last_seen_at,
        (select count(*) from genflow.submits as u where u.server_id = v.id and u.state < 10) as open_submits,
        (select count(*)
         from (select 1 from genflow.jobs as j

@@ -1,4 +1,4 @@
--- A job that ended needs its inputs on this server no longer: those that no other job refers to are to be emptied, and
+-- A job that ended needs its inputs on this server no longer, come whole or not: those that no other job refers to are to be emptied, and
 -- are never used again. Answers them, also those of an earlier try. Locks: the files' rows in name order.
 -- Index: server_file_refs_job, server_files_pkey.
 with named as materialized (
@@ -18,10 +18,10 @@ with named as materialized (
     update genflow.server_files as f
     set state = 2
     from unused
-    where f.server_id = %(server)s and f.name = unused.name and f.state = 1
+    where f.server_id = %(server)s and f.name = unused.name and f.state in (1, 4)
 )
 select unused.name
 from unused
 join named using (name)
-where named.state < 3
+where named.state <> 3
 order by unused.name

@@ -10,7 +10,7 @@ with held as materialized (
     insert into genflow.server_files as known (server_id, name, hash, boot)
     select %(server)s, files.name, files.hash, %(boot)s
     from held, files
-    on conflict (server_id, name) do update set boot = excluded.boot where known.state = 1
+    on conflict (server_id, name) do update set boot = excluded.boot, state = 1 where known.state in (1, 4)
     returning name
 ), referenced as (
     insert into genflow.server_file_refs (server_id, name, job_id)

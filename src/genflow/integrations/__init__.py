@@ -1,0 +1,1 @@
+"""What is put into other programs so that genflow keeps its promises there. Each folder stands alone."""
