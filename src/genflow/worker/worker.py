@@ -151,13 +151,14 @@ class Worker:
         return len(claimed)
 
     async def _claim_unbound(self) -> int:
-        """One job for the best server that has one to take."""
+        """One job for the best server that has one to take; where there is only one, for all of its free slots."""
         choices = self._fleet.choices()
         for server in choices:
             if self._room <= 0:
                 return 0
             lengths, able = self._fleet.lengths(), self._abilities.of(server.id)
-            claimed = await self._tools.ledger.claim_unbound(server.id, slots=server.slots, limit=1, able=able)
+            limit = min(self._room, server.free_slots) if len(choices) == 1 else 1
+            claimed = await self._tools.ledger.claim_unbound(server.id, slots=server.slots, limit=limit, able=able)
             for claim, hold in claimed:
                 chosen = self._previous(claim, server)
                 self._fleet.chose(chosen, lengths)
