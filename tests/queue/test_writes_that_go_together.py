@@ -131,6 +131,21 @@ async def test_a_poisoned_row_harms_nobody_else(bench: Bench) -> None:
     assert await bench.rows("select 1 from genflow.jobs where worker_id is null") == []
 
 
+async def test_a_value_past_a_limit_of_postgres_is_not_taken_for_an_outage(bench: Bench) -> None:
+    server = await bench.server(slots=8)
+    holds = await claimed(bench, server, 3)
+    ledger = gathering(bench, "w1", direct := Counting(bench.pool))
+    await intents(ledger, holds, server)
+    long = "".join(str(uuid4()) for _ in range(300))  # no index takes it
+    bad = asyncio.create_task(ledger.finish(holds[0], [replace(output(), node_id=long)]))
+    async with asyncio.timeout(10):
+        told = await asyncio.gather(*(ledger.finish(hold, [output()]) for hold in holds[1:]))
+    assert told == [State.SUCCEEDED] * 2
+    assert not bad.done(), "it is sent again, by itself"
+    bad.cancel()
+    assert direct.rows == [3, 3]
+
+
 async def test_a_row_that_stays_locked_is_waited_for_by_its_own_job_alone(bench: Bench, database: str) -> None:
     server = await bench.server(slots=8)
     locked, *others = await claimed(bench, server, 4)

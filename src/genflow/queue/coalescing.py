@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
-from psycopg import errors as pg
 
-from genflow.queue.writer import OUTAGE, DirectWriter, Row
+from genflow.queue.writer import OUTAGE, DirectWriter, Row, of_a_row
 
 log = structlog.get_logger()
 
@@ -98,8 +97,9 @@ class CoalescingWriter:
         try:
             answers = await self._direct.write_rows(name, common, [each.row for each in batch])
         except Exception as error:
-            locked = isinstance(error, pg.LockNotAvailable)
-            if not locked and (len(batch) == 1 or isinstance(error, OUTAGE)):
+            outage = isinstance(error, OUTAGE)
+            waits = outage and of_a_row(error)  # it is sent again, for as long as through an outage
+            if not waits and (outage or len(batch) == 1):
                 for each in batch:
                     each.fails(error)
                 return

@@ -32,6 +32,15 @@ OUTAGE = (
 )
 """What psycopg raises while the database is away, restarting, failing over, or too slow to lock."""
 
+_OF_THE_DATABASE = ("08", "25", "40", "53", "57")
+"""Classes of SQLSTATE that tell of the server or of chance: connection, read-only, deadlock, resources, shutdown."""
+
+
+def of_a_row(error: Exception) -> bool:
+    """Whether Postgres refused what it was sent: a row that stays locked, a value past some limit of its own."""
+    state = error.sqlstate if isinstance(error, psycopg.Error) else None
+    return state is not None and not state.startswith(_OF_THE_DATABASE)
+
 
 class Writer(Protocol):
     """Runs one statement of sql/ by name."""
@@ -82,12 +91,14 @@ class DirectWriter:
     ) -> list[Row | None]:
         """Run `name` for all of these rows in one transaction; the answers in their order.
 
-        Where one of them stays locked, psycopg's LockNotAvailable: the others need not wait with it.
+        What Postgres says of a row, that it stays locked for one, is raised at once: the others need not wait with it.
         """
         params = {**common, **columns(rows)}
-        return _by_place(await self._write(name, params, through_locks=False), len(rows))
+        return _by_place(await self._write(name, params, through_locks=False, through_rows=False), len(rows))
 
-    async def _write(self, name: str, params: Mapping[str, Any], *, through_locks: bool) -> list[Row]:
+    async def _write(
+        self, name: str, params: Mapping[str, Any], *, through_locks: bool, through_rows: bool = True
+    ) -> list[Row]:
         give_up_at = boottime() + self._patience_s
         delay_s = 0.05
         while True:
@@ -97,7 +108,8 @@ class DirectWriter:
                     return await cursor.fetchall() if cursor.description else []
             except OUTAGE as error:
                 locked = isinstance(error, psycopg.errors.LockNotAvailable)
-                if boottime() + delay_s > give_up_at or (locked and not through_locks):
+                final = (locked and not through_locks) or (of_a_row(error) and not through_rows)
+                if final or boottime() + delay_s > give_up_at:
                     raise
                 self.outages += 1
                 log.debug("statement_again", statement=name, error=str(error).strip()[:200])
