@@ -6,6 +6,7 @@ import asyncio
 import sys
 
 from bench import (
+    bulk,
     endurance,
     false_ends,
     gpu_idle,
@@ -16,6 +17,7 @@ from bench import (
     polls,
     queue_floor,
     rabbit_intake,
+    starts,
     streams,
 )
 
@@ -23,6 +25,8 @@ BENCHES = {
     "overhead": overhead.run,
     "gpu_idle": gpu_idle.run,
     "queue_floor": queue_floor.run,
+    "starts": starts.run,
+    "bulk": bulk.run,
     "rabbit_intake": rabbit_intake.run,
     "makespan": makespan.run,
     "endurance": endurance.run,

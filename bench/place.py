@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from tests.support.postgres import embedded, open_folder, serving
-from tests.support.service import Service, service
+from tests.support.service import Process, Service, service
 
 PHOTO = Path(__file__).parent.parent / "examples" / "astronaut.jpg"
 
@@ -51,3 +51,10 @@ def verdict_at_least(what: str, value: float, bound: float) -> bool:
     holds = value >= bound
     print(f"  {what}: {value:.3f} (at least {bound:g}) {'holds' if holds else 'MISSED'}")
     return holds
+
+
+def resident(process: Process) -> int:
+    """Bytes of memory that the process holds now."""
+    status = Path(f"/proc/{process.handle.pid}/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+    return int(line.split()[1]) * 1024

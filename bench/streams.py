@@ -11,13 +11,12 @@ import statistics
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from uuid import UUID
 
 import aiohttp
 
-from bench.place import place, spread, verdict
-from tests.support.service import Process, Service, small_workflow
+from bench.place import place, resident, spread, verdict
+from tests.support.service import Service, small_workflow
 
 STREAMS, JOBS, BLOCKS = 200, 40, 4
 WARM_UP = 20
@@ -42,7 +41,7 @@ async def run() -> bool:
             without += await _jobs(genflow, JOBS)
             async with _streams(genflow, watched):
                 with_streams += await _jobs(genflow, JOBS)
-                peak = max(peak, _resident(api))
+                peak = max(peak, resident(api))
     print(f"  without: {spread(without)}   with {STREAMS} streams: {spread(with_streams)}")
     ratio = statistics.median(with_streams) / statistics.median(without)
     return all(
@@ -86,10 +85,3 @@ async def _streams(genflow: Service, jobs: list[UUID]) -> AsyncIterator[None]:
             for reader in readers:
                 reader.cancel()
             await asyncio.gather(*readers, return_exceptions=True)
-
-
-def _resident(process: Process) -> int:
-    """Bytes of memory that the process holds now."""
-    status = Path(f"/proc/{process.handle.pid}/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
-    return int(line.split()[1]) * 1024
