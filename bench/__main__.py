@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from bench import (
+    bulk,
     crashes,
     endurance,
     false_ends,
@@ -19,6 +20,7 @@ from bench import (
     rabbit_intake,
     scale,
     side_by_side,
+    starts,
     streams,
 )
 from bench.runner import Bench, run_all
@@ -31,6 +33,8 @@ BENCHES: dict[str, Bench] = {
     "overhead": overhead,
     "gpu_idle": gpu_idle,
     "queue_floor": queue_floor,
+    "starts": starts,
+    "bulk": bulk,
     "rabbit_intake": rabbit_intake,
     "makespan": makespan,
     "endurance": endurance,

@@ -11,7 +11,7 @@ import psycopg
 
 from bench import figures
 from tests.support.postgres import embedded, open_folder, serving
-from tests.support.service import Service, service
+from tests.support.service import Process, Service, service
 
 PHOTO = Path(__file__).parent.parent / "examples" / "astronaut.jpg"
 
@@ -41,6 +41,12 @@ async def place(*, on_disk: bool = False) -> AsyncIterator[Service]:
             yield running
 
 
+def spread(values: Sequence[float], unit: str = "s") -> str:
+    """Minimum, median, 95th percentile, in one line."""
+    low, mid, high = low_mid_high(values)
+    return f"min {low} · p50 {mid} · p95 {high} {unit}"
+
+
 def low_mid_high(values: Sequence[float]) -> list[str]:
     """Minimum, median, 95th percentile, for a table."""
     ordered = sorted(values)
@@ -62,3 +68,10 @@ def verdict_at_least(what: str, value: float, bound: float) -> bool:
     figures.judged(what, value, bound, at_least=True, holds=holds)
     print(f"  {what}: {value:.3f} (at least {bound:g}) {'holds' if holds else 'MISSED'}")
     return holds
+
+
+def resident(process: Process) -> int:
+    """Bytes of memory that the process holds now."""
+    status = Path(f"/proc/{process.handle.pid}/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+    return int(line.split()[1]) * 1024

@@ -11,14 +11,13 @@ import statistics
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from uuid import UUID
 
 import aiohttp
 
 from bench import figures
-from bench.place import low_mid_high, place, verdict
-from tests.support.service import Process, Service, small_workflow
+from bench.place import low_mid_high, place, resident, verdict
+from tests.support.service import Service, small_workflow
 
 STREAMS, JOBS, BLOCKS = 200, 40, 4
 WARM_UP = 20
@@ -43,7 +42,7 @@ async def run() -> bool:
             without += await _jobs(genflow, JOBS)
             async with _streams(genflow, watched):
                 with_streams += await _jobs(genflow, JOBS)
-                peak = max(peak, _resident(api))
+                peak = max(peak, resident(api))
     rows = [["without", *low_mid_high(without)], [f"with {STREAMS} streams", *low_mid_high(with_streams)]]
     figures.table(["seconds of a job, submit to its end", "min", "p50", "p95"], rows)
     ratio = statistics.median(with_streams) / statistics.median(without)
@@ -88,10 +87,3 @@ async def _streams(genflow: Service, jobs: list[UUID]) -> AsyncIterator[None]:
             for reader in readers:
                 reader.cancel()
             await asyncio.gather(*readers, return_exceptions=True)
-
-
-def _resident(process: Process) -> int:
-    """Bytes of memory that the process holds now."""
-    status = Path(f"/proc/{process.handle.pid}/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
-    return int(line.split()[1]) * 1024

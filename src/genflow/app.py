@@ -22,7 +22,7 @@ from genflow.fleet.choice import Lengths
 from genflow.postgres.connect import database
 from genflow.postgres.migrations import migrate
 from genflow.postgres.pool import Pool, open_pool
-from genflow.queue import Abilities, DirectWriter, Erasure, Ledger, Queue, Registry, Sweeps
+from genflow.queue import Abilities, CoalescingWriter, DirectWriter, Erasure, Ledger, Queue, Registry, Sweeps
 from genflow.queue.writer import OUTAGE
 from genflow.settings import Settings
 from genflow.storage.opening import open_store, place_of
@@ -202,7 +202,7 @@ async def run_worker(
             fleet.on_choice = on_choice
         stack.push_async_callback(fleet.stop)
         await fleet.start()
-        ledger = Ledger(writer, worker_id, timing, retention_s=settings.retention_s)
+        ledger = Ledger(CoalescingWriter(writer), worker_id, timing, retention_s=settings.retention_s)
         store = await claim_store(settings, pool)
         abilities = Abilities(writer)
         tools = Tools(

@@ -36,11 +36,11 @@ def test_the_queue_follows_the_model_far(database: str) -> None:
 
 
 WRONG = {
-    "a receipt without the token": ("receipt", "and token = %(token)s", ""),
-    "a checkpoint without the token": ("run_ended", "and token = %(token)s", ""),
-    "a finish that ignores the cancel": ("finish", "case when held.cancel_at is null then 10 else 12 end", "10"),
+    "a receipt without the token": ("receipt", "and j.token = asked.token", ""),
+    "a checkpoint without the token": ("run_ended", "and j.token = asked.token", ""),
+    "a finish that ignores the cancel": ("finish", "case when complete.cancel_at is null then 10 else 12 end", "10"),
     "a retry that ignores the cancel": ("end_attempt", "when held.cancel_at is not null then 12", "when false then 12"),
-    "an intent after a cancel": ("intent", "and cancel_at is null", ""),
+    "an intent after a cancel": ("intent", "and j.cancel_at is null", ""),
     "a rescue that keeps the token": ("rescue", "token = j.token + 1", "token = j.token"),
     "a rescue of valid leases": ("rescue", "j.lease_until < genflow.clock()", "true"),
     "a cancel that leaves the token": ("cancel", "case when target.open then 0 else 1 end", "0"),

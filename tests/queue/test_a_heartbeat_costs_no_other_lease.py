@@ -12,7 +12,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from genflow.postgres.pool import open_pool
+from genflow.postgres.pool import Pool, open_pool
 from genflow.queue import DirectWriter, Hold, Ledger
 from genflow.queue.writer import Row
 from tests.queue.conftest import TIMING, Bench, waits_for_a_lock
@@ -76,23 +76,22 @@ async def test_a_cancel_and_a_loss_are_learned_row_by_row_too(bench: Bench, data
     assert [hold.lost for hold in (locked, canceled, lost, kept)] == [False, False, True, False]
 
 
-class Refusing:
+class Refusing(DirectWriter):
     """A writer whose statements fail where they concern one job."""
 
-    outages = 0
-
-    def __init__(self, writer: DirectWriter, job: UUID) -> None:
-        self._writer, self._job = writer, job
+    def __init__(self, pool: Pool, job: UUID) -> None:
+        super().__init__(pool)
+        self._job = job
 
     async def write(self, name: str, params: Mapping[str, Any]) -> list[Row]:
         if self._job in params["jobs"]:
             raise psycopg.DataError("one bad row")
-        return await self._writer.write(name, params)
+        return await super().write(name, params)
 
 
 async def test_a_row_that_postgres_refuses_costs_no_other_its_lease(bench: Bench, held: list[Hold]) -> None:
     bad = held[1]
-    writer = Refusing(bench.writer, bad.job_id)
+    writer = Refusing(bench.pool, bad.job_id)
     ledger = Ledger(writer, bench.worker_ids["w1"], TIMING, retention_s=3600.0)
     assert await ledger.heartbeat(held, draining=False) == set()
     after = await leases(bench)

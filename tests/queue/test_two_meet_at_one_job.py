@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID, uuid4
@@ -15,7 +15,7 @@ from genflow.failures import failure
 from genflow.jobs import State, SubmitState
 from genflow.queue import Ledger
 from genflow.queue.statements import statement
-from genflow.queue.writer import Row
+from genflow.queue.writer import Row, written_alone
 from tests.queue.conftest import ENTRY, TIMING, Bench, waits_for_a_lock
 
 
@@ -30,6 +30,9 @@ class InTransaction:
     async def write(self, name: str, params: Any) -> list[Row]:
         cursor = await self._connection.execute(statement(name), params)
         return await cursor.fetchall()
+
+    async def write_row(self, name: str, common: Mapping[str, Any], row: Mapping[str, Any]) -> Row | None:
+        return await written_alone(self, name, common, row)
 
 
 @asynccontextmanager

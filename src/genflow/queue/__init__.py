@@ -1,6 +1,7 @@
 """The durable queue: owns every table written in a job's transaction. SQL stands in sql/, one statement a file."""
 
 from genflow.queue.abilities import Abilities
+from genflow.queue.coalescing import CoalescingWriter
 from genflow.queue.dead import AlreadyRequeued, DeadFilter, DeadLetters, Mended
 from genflow.queue.erasure import Erasure
 from genflow.queue.hold import Hold, JobCanceled, LeaseLost, NotHeld, SlotTaken, StartByPassed
@@ -9,12 +10,13 @@ from genflow.queue.many import Arrival, Fate
 from genflow.queue.queue import Queue
 from genflow.queue.registry import Registry
 from genflow.queue.sweeps import Sweeps
-from genflow.queue.writer import DirectWriter, Writer
+from genflow.queue.writer import DirectWriter, RowWriter, Writer
 
 __all__ = [
     "Abilities",
     "AlreadyRequeued",
     "Arrival",
+    "CoalescingWriter",
     "DeadFilter",
     "DeadLetters",
     "DirectWriter",
@@ -28,6 +30,7 @@ __all__ = [
     "NotHeld",
     "Queue",
     "Registry",
+    "RowWriter",
     "SlotTaken",
     "StartByPassed",
     "Sweeps",

@@ -24,9 +24,12 @@ from genflow.protocol import HistoryEntry, Timing, boottime
 from genflow.queue.abilities import ANYTHING, Ability
 from genflow.queue.hold import Hold, JobCanceled, LeaseLost, NotHeld, SlotTaken, StartByPassed
 from genflow.queue.records import Claim, LiveNews, StoredOutput, Work, work_of
-from genflow.queue.writer import OUTAGE, Row, Writer
+from genflow.queue.writer import OUTAGE, Row, RowWriter
 
 log = structlog.get_logger()
+
+OF_MANY_ROWS = frozenset({"upload_done", "intent", "receipt", "running", "run_ended", "finish"})
+"""The fenced writes on every job's way. Those of a worker's jobs share a statement where the writer gathers them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class Intent:
 class Ledger:
     """Claims jobs for one worker and writes what becomes of them."""
 
-    def __init__(self, writer: Writer, worker_id: UUID, timing: Timing, *, retention_s: float) -> None:
+    def __init__(self, writer: RowWriter, worker_id: UUID, timing: Timing, *, retention_s: float) -> None:
         self._writer = writer
         self._worker_id = worker_id
         self._timing = timing
@@ -102,23 +105,21 @@ class Ledger:
     async def _fenced(self, name: str, hold: Hold, params: Mapping[str, Any]) -> Row:
         """Run a fenced statement that answers one row while the job is held, and none when it is not."""
         asked_at = boottime()
-        rows = await self._send(name, hold, params)
-        if not rows:
+        row = await self._send(name, hold, params)
+        if row is None:
             raise await self._why_not_held(hold)
         hold.renewed(asked_at)
-        return rows[0]
+        return row
 
-    async def _send(self, name: str, hold: Hold, params: Mapping[str, Any]) -> list[Row]:
+    async def _send(self, name: str, hold: Hold, params: Mapping[str, Any]) -> Row | None:
         if hold.lost:
             raise LeaseLost(hold.job_id)
-        fence = {
-            "job": hold.job_id,
-            "token": hold.token,
-            "worker": hold.worker_id,
-            "lease_s": self._timing.lease_s,
-            "retention_s": self._retention_s,
-        }
-        return await self._writer.write(name, {**fence, **params})
+        fence = {"job": hold.job_id, "token": hold.token}
+        common = {"worker": hold.worker_id, "lease_s": self._timing.lease_s, "retention_s": self._retention_s}
+        if name in OF_MANY_ROWS:
+            return await self._writer.write_row(name, common, {**fence, **params})
+        rows = await self._writer.write(name, {**fence, **common, **params})
+        return rows[0] if rows else None
 
     async def _why_not_held(self, hold: Hold) -> NotHeld:
         rows = await self._writer.write("why_not_held", {"job": hold.job_id})
@@ -165,17 +166,16 @@ class Ledger:
         params = {"submit": submit, "server": server_id, "boot": boot, "slots": slots}
         asked_at = boottime()
         try:
-            row = (await self._send("intent", hold, params))[0]
+            row = await self._send("intent", hold, params)
         except pg.UniqueViolation:
-            row = {"held": True, "no": None}
-        if row["no"] is None:
+            row = {"no": None}
+        if row is None or row["no"] is None:
             # Sent again after a lost commit, it met itself: its own slot taken, or a cancel that came since.
-            written = await self._send("submit_by_uuid", hold, {"submit": submit})
-            row = written[0] if written else row
-        if row["no"] is not None:
+            row = await self._send("submit_by_uuid", hold, {"submit": submit}) or row
+        if row is not None and row["no"] is not None:
             hold.renewed(asked_at)
             return Intent(row["no"], row["attempt"])
-        if row["held"]:
+        if row is not None:
             raise SlotTaken
         state = await self._writer.write("why_not_held", {"job": hold.job_id})
         if state and state[0]["token"] == hold.token and state[0]["worker_id"] == hold.worker_id:
@@ -227,7 +227,7 @@ class Ledger:
             {
                 "no": no,
                 "executed": executed,
-                "entry": _kept(entry),
+                "entry": _kept_text(entry),
                 "exec_start_ms": entry.exec_start_ms,
                 "exec_end_ms": entry.exec_end_ms,
             },
@@ -325,14 +325,8 @@ class Ledger:
 
         `began` is what `clock` said before the first output was put; see take_blobs.sql.
         """
-        row = (
-            await self._send(
-                "finish",
-                hold,
-                _columns(outputs) | {"began": began},
-            )
-        )[0]
-        if not row["held"]:
+        row = await self._send("finish", hold, _columns(outputs) | {"began": began})
+        if row is None:
             raise await self._why_not_held(hold)
         if row["state"] is None:
             return None
@@ -419,7 +413,11 @@ def _columns(outputs: Sequence[StoredOutput]) -> dict[str, Any]:
 
 
 def _kept(entry: HistoryEntry) -> Json:
-    return Json({"outputs": entry.outputs}, dumps=_strict_json)
+    return Json(_kept_text(entry), dumps=str)
+
+
+def _kept_text(entry: HistoryEntry) -> str:
+    return _strict_json({"outputs": entry.outputs})
 
 
 def _strict_json(value: Any) -> str:

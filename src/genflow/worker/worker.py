@@ -47,6 +47,7 @@ class Worker:
         self._heart = heart
         self._abilities = abilities
         self._looked_at = -math.inf
+        self._hinted = False
         self._look_every_s = claim_poll_s
         self._max_in_flight = max_in_flight
         self._runs: dict[UUID, JobRun] = {}
@@ -121,8 +122,12 @@ class Worker:
         """Claim until nothing is left to claim or nothing more may be held."""
         if not self._fleet.reachable:
             return  # a probe that is answered wakes this loop
-        if boottime() - self._looked_at >= self._look_every_s:
-            self._looked_at = boottime()
+        if self._hinted and self._room > 1:
+            # At once, of the classes that are known: a look takes as long as a claim. The last place is kept for what
+            # belongs to a server already, which a queue that never empties would keep out.
+            await self._claim_unbound()
+        if self._hinted or boottime() - self._looked_at >= self._look_every_s:
+            self._hinted, self._looked_at = False, boottime()
             await self._abilities.look()
         while not self._draining and await self._claim_bound() + await self._claim_unbound():
             pass
@@ -136,7 +141,7 @@ class Worker:
 
     def _look_for_more(self) -> None:
         """Something was queued, and may be of a class that was not seen before."""
-        self._looked_at = -math.inf
+        self._hinted = True
         self._claims.wake()
 
     async def _claim_bound(self) -> int:
@@ -151,13 +156,14 @@ class Worker:
         return len(claimed)
 
     async def _claim_unbound(self) -> int:
-        """One job for the best server that has one to take."""
+        """One job for the best server that has one to take; where there is only one, for all of its free slots."""
         choices = self._fleet.choices()
         for server in choices:
             if self._room <= 0:
                 return 0
             lengths, able = self._fleet.lengths(), self._abilities.of(server.id)
-            claimed = await self._tools.ledger.claim_unbound(server.id, slots=server.slots, limit=1, able=able)
+            limit = min(self._room, server.free_slots) if len(choices) == 1 else 1
+            claimed = await self._tools.ledger.claim_unbound(server.id, slots=server.slots, limit=limit, able=able)
             for claim, hold in claimed:
                 chosen = self._previous(claim, server)
                 self._fleet.chose(chosen, lengths)

@@ -1,9 +1,9 @@
 -- Claim jobs for one server, at most its free slots, counted here over all workers; none while it is quarantined or
 -- draining, whatever this worker's last probe of it said, nor before what was given up there is stopped.
 -- Only jobs of the classes that the server can run, by (priority, vtime, seq) over all of them: the first few of each
--- class, merged. A job that failed here, or ran out of such memory, is left to another server that could take it, for
--- at most five minutes after its last attempt. The answer names the server that has the job's inputs, or else that of the
--- attempt before, where it would do as well.
+-- class, merged, and answered in that order. A job that failed here, or ran out of such memory, is left to another server
+-- that could take it, for at most five minutes after its last attempt. The answer names the server that has the job's
+-- inputs, or else that of the attempt before, where it would do as well.
 -- Locks: the claimed rows, skipping those of others. Index: jobs_claim, jobs_pkey, submits_slot, servers_pkey,
 -- chores_due, attempts_pkey, server_file_refs_job.
 with free as (
@@ -39,23 +39,25 @@ with free as (
     order by priority, vtime, seq
     limit (select slots from free)
     for update skip locked
+), claimed as (
+    update genflow.jobs as j
+    set state = 3, worker_id = %(worker)s, token = j.token + 1,
+        lease_until = genflow.clock() + %(lease_s)s * interval '1 s'
+    from picked
+    left join lateral (
+        select v.id, exists (
+            select 1 from genflow.server_file_refs as r where r.job_id = picked.id and r.server_id = v.id) as uploaded
+        from genflow.servers as v
+        where (picked.attempt > 0 or picked.step > 0) and v.state = 1 and v.id is distinct from picked.avoid_id
+          and v.id = coalesce(
+              (select r.server_id from genflow.server_file_refs as r
+               where r.job_id = picked.id and r.server_id is distinct from picked.avoid_id order by r.server_id limit 1),
+              (select a.server_id from genflow.attempts as a where a.job_id = picked.id order by a.no desc limit 1))
+          and not exists (
+              select 1 from genflow.chores as c where c.server_id = v.id and c.kind = 'stop' and c.payload is null)
+    ) as before on true
+    where j.id = picked.id
+    returning j.id, j.token, j.server_id, j.class_id, null::float8 as since_last_holder_s, before.id as previous_id,
+              coalesce(before.uploaded, false) as uploaded, j.priority, j.vtime, j.seq
 )
-update genflow.jobs as j
-set state = 3, worker_id = %(worker)s, token = j.token + 1,
-    lease_until = genflow.clock() + %(lease_s)s * interval '1 s'
-from picked
-left join lateral (
-    select v.id, exists (
-        select 1 from genflow.server_file_refs as r where r.job_id = picked.id and r.server_id = v.id) as uploaded
-    from genflow.servers as v
-    where (picked.attempt > 0 or picked.step > 0) and v.state = 1 and v.id is distinct from picked.avoid_id
-      and v.id = coalesce(
-          (select r.server_id from genflow.server_file_refs as r
-           where r.job_id = picked.id and r.server_id is distinct from picked.avoid_id order by r.server_id limit 1),
-          (select a.server_id from genflow.attempts as a where a.job_id = picked.id order by a.no desc limit 1))
-      and not exists (
-          select 1 from genflow.chores as c where c.server_id = v.id and c.kind = 'stop' and c.payload is null)
-) as before on true
-where j.id = picked.id
-returning j.id, j.token, j.server_id, j.class_id, null::float8 as since_last_holder_s, before.id as previous_id,
-          coalesce(before.uploaded, false) as uploaded
+select * from claimed order by priority, vtime, seq
