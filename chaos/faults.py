@@ -34,7 +34,7 @@ async def _strike(house: House, fault: Fault) -> None:
         case "restart":
             await house.knobs(fault.target, restart={"down_s": fault.seconds})
         case "answer" if fault.how.startswith("view_"):
-            await house.knobs(fault.target, **{fault.how: 1})
+            await house.knobs(fault.target, **{fault.how: 2})
         case "answer":
             await house.knobs(fault.target, reply={"mode": fault.how, "seconds": fault.seconds})
         case "error":

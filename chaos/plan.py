@@ -123,16 +123,17 @@ def _rounds(rng: random.Random, weights: Mapping[str, int], without: Sequence[st
 
 def _faults(rng: random.Random, active_s: float, broker: bool) -> Iterator[Fault]:
     kinds = _rounds(rng, FAULTS, () if broker else ("broker",))
+    answers = _rounds(rng, dict.fromkeys(ANSWERS, 1), ())  # in turns too, so that a run of three minutes has them all
     at_s, no = 2.0, 0
     while at_s < active_s:
         no += 1
         kind = next(kinds)
-        target, seconds, how = _drawn(rng, kind, broker)
+        target, seconds, how = _drawn(rng, kind, broker, answers)
         yield Fault(no, round(at_s, 2), kind, target, round(seconds, 2), how)
         at_s += rng.uniform(*EVERY_S)
 
 
-def _drawn(rng: random.Random, kind: str, broker: bool) -> tuple[str, float, str]:
+def _drawn(rng: random.Random, kind: str, broker: bool, answers: Iterator[str]) -> tuple[str, float, str]:
     """Target, seconds and manner of a fault."""
     intake = (INTAKE,) if broker else ()
     match kind:
@@ -150,7 +151,7 @@ def _drawn(rng: random.Random, kind: str, broker: bool) -> tuple[str, float, str
             most = 1.0 if how == "delay" else 2.0
             return rng.choice(links), LEASE_S * rng.uniform(0.2, most), how
         case "answer":
-            return rng.choice(SERVERS), rng.uniform(0.2, 2.0), rng.choice(ANSWERS)
+            return rng.choice(SERVERS), rng.uniform(0.2, 2.0), next(answers)
         case "error":
             return rng.choice(SERVERS), 0.0, rng.choice(("oom", "oom", "cuda"))
         case "restart":
