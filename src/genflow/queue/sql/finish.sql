@@ -1,7 +1,8 @@
 -- The job's result: blobs, assets and the terminal state in one transaction. Where a cancel was asked the job ends
 -- canceled and the outputs are dropped. A blob that clean-up is deleting, or has deleted since
 -- `began`, when the bytes began to come in, is refused (take_blobs.sql): no row is changed.
--- Locks: the job's row (fence), then the blobs' rows in hash order. Index: jobs_pkey, blobs_pkey, assets_output.
+-- Locks: the job's row (fence), then the blobs' rows in hash order. Index: jobs_pkey, blobs_pkey, assets_pkey,
+-- attempts_pkey, submits_pkey.
 with held as materialized (
     select id, tenant_id, cancel_at, attempt, submit_no
     from genflow.jobs

@@ -1,7 +1,7 @@
 -- Write a submit down before anything leaves. Nothing is inserted where a cancel is asked, the start-by has passed, or
 -- no slot of the server is free, the server is quarantined or draining, or a chore is stopping an earlier submit of the
 -- job there; two that take one slot at once meet in the unique index.
--- Locks: the job's row (fence). Index: jobs_pkey, submits_slot, submits_one_open, servers_pkey.
+-- Locks: the job's row (fence). Index: jobs_pkey, submits_slot, servers_pkey, attempts_pkey, chores_job.
 with held as materialized (
     select id, attempt, submit_no
     from genflow.jobs

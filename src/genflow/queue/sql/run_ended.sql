@@ -1,5 +1,5 @@
 -- Checkpoint: the run ended well and is to be collected; its slot is free from here, its attempt is spent.
--- Locks: the job's row (fence). Index: jobs_pkey, submits_pkey.
+-- Locks: the job's row (fence). Index: jobs_pkey, submits_one_open.
 with held as materialized (
     select id, cancel_at
     from genflow.jobs

@@ -1,5 +1,5 @@
 -- The prompt was seen running: the job shows as running from now on, and a hard deadline stands.
--- Locks: the job's row (fence). Index: jobs_pkey, submits_pkey.
+-- Locks: the job's row (fence). Index: jobs_pkey, submits_one_open.
 with held as materialized (
     select id, cancel_at
     from genflow.jobs
