@@ -2,7 +2,7 @@
 -- the results and dead letters of the last `window_s` seconds, which last `window` seconds of the batch's life.
 -- `genflow run` looks every two seconds: only a row is led on to its newest job whose own was requeued, was made by a
 -- requeue, or is gone; the rest is one pass.
--- Locks: none. Index: batches_pkey, batch_rows_job, jobs_pkey, job_specs_root.
+-- Locks: none. Index: batches_pkey, jobs_pkey, job_specs_root, batch_rows_pkey, job_specs_pkey.
 with made as materialized (
     select job_id from genflow.job_specs where root_id is not null
 ), line as materialized (

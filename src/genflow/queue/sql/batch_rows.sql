@@ -1,7 +1,8 @@
 -- A batch's rows as they stand now, after row `after`: each with its newest job, what was set in that one, its last
 -- attempt, and its files.
 -- Times are seconds: in the queue before the first run, of the job from acceptance to end, of the last attempt.
--- Locks: none. Index: batch_rows_pkey, job_specs_root, jobs_pkey, attempts_pkey, assets_output.
+-- Locks: none. Index: batch_rows_pkey, job_specs_root, jobs_pkey, attempts_pkey, assets_output, batches_pkey,
+-- blobs_pkey, job_specs_pkey.
 select r.row_no, r.job_id as row_job, coalesce(s.set_values, r."set") as "set", j.id, j.state, j.cancel_at, j.executing_at, j.attempt as attempts, j.error,
        a.server, a.seconds as attempt_s, a.gpu_ms,
        extract(epoch from coalesce(j.executing_at, j.ended_at) - j.created_at)::float8 as queued_s,

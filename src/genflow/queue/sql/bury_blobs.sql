@@ -1,5 +1,5 @@
 -- Strike the rows of blobs whose bytes are gone for longer than any put lasts from its bytes to its record.
--- Locks: the blobs' rows, skipping those at work. Index: blobs_going.
+-- Locks: the blobs' rows, skipping those at work. Index: blobs_going, blobs_pkey.
 with old as materialized (
     select hash
     from genflow.blobs

@@ -1,6 +1,7 @@
 -- A cancel whose server has not been seen for a minute: give the submit up, leave a chore that stops it on its return.
 -- Also where the holder's lease ran out as long ago and no worker is left that would take over.
--- Locks: the canceled rows, skipping those at work. Index: jobs_canceling, jobs_held, submits_one_open.
+-- Locks: the canceled rows, skipping those at work. Index: jobs_canceling, jobs_held, submits_one_open,
+-- jobs_pkey.
 with stranded as materialized (
     select j.id
     from genflow.jobs as j

@@ -1,5 +1,5 @@
 -- Claim jobs that belong to servers this worker reaches: an open submit to follow, or a finished run to collect.
--- They bring their own slot. Locks: the claimed rows, skipping those of others. Index: jobs_bound.
+-- They bring their own slot. Locks: the claimed rows, skipping those of others. Index: jobs_bound, jobs_pkey.
 with picked as materialized (
     select id, lease_until
     from genflow.jobs

@@ -1,5 +1,6 @@
 -- Take one stop chore of servers this worker reaches; never one whose job has an open submit there, or may get one now:
--- calls by job id could hit the wrong prompt. Locks: the chore's row. Index: chores_due, submits_one_open.
+-- calls by job id could hit the wrong prompt. Locks: the chore's row. Index: chores_due, submits_one_open, chores_pkey,
+-- jobs_pkey, submits_slot.
 with next as materialized (
     select c.id
     from genflow.chores as c
@@ -10,7 +11,7 @@ with next as materialized (
           where u.job_id = c.job_id and u.server_id = c.server_id and u.state < 10)
       and not exists (
           select 1 from genflow.jobs as j
-          where j.id = c.job_id and j.state = 3 and j.server_id is null)
+          where j.id = c.job_id and j.state + 0 = 3 and j.server_id is null)  -- + 0: by id, not by jobs_held
     order by c.due_at
     limit 1
     for update of c skip locked

@@ -1,5 +1,5 @@
 -- Take one dead letter that this RabbitMQ queue is to be told of, with what its message says. A job that is gone by now
--- has nothing left to tell. Locks: the chore's row. Index: chores_due, job_specs_pkey.
+-- has nothing left to tell. Locks: the chore's row. Index: chores_due, job_specs_pkey, chores_pkey, jobs_pkey.
 with next as materialized (
     select c.id
     from genflow.chores as c

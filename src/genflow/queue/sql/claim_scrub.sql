@@ -1,7 +1,7 @@
 -- Take one scrub of a server this worker reaches, with what its submit left there as far as it was written down
 -- (in the chore itself once its job is gone). Never one
 -- whose job has an open submit there, or one that is still to be stopped: a call by job id could hit the wrong prompt.
--- Locks: the chore's row. Index: chores_due, submits_one_open, chores' unique key, submits_pkey.
+-- Locks: the chore's row. Index: chores_due, submits_one_open, submits_pkey, chores_job, chores_pkey, submits_slot.
 with next as materialized (
     select c.id
     from genflow.chores as c

@@ -1,5 +1,5 @@
 -- End a submit that never ran, or that its server forgot, and keep the job: its holder goes on with a new submit.
--- Locks: the job's row (fence). Index: jobs_pkey, submits_pkey.
+-- Locks: the job's row (fence). Index: jobs_pkey, attempts_pkey, submits_one_open.
 with held as materialized (
     select id
     from genflow.jobs

@@ -1,6 +1,6 @@
 -- A submit that was given up did run: mark it, and count a doubled run on the job where another ran in its place, in the
 -- same attempt or in one that it led to. A failed run before it is no such: its retry was meant.
--- Locks: the job's row, then the submit's. Index: jobs_pkey, submits_uuid_key.
+-- Locks: the job's row, then the submit's. Index: jobs_pkey, submits_uuid_key, submits_pkey.
 with job as materialized (
     select id
     from genflow.jobs

@@ -1,4 +1,5 @@
 -- Dead letters that match, counted by what they have in common, with the latest of each. Locks: none. Index: jobs_dead.
+-- Whole: job_specs. Where dead letters are many beside all jobs, it is read once instead of a row for each.
 select case %(by)s
            when 'class' then d.class when 'code' then d.code when 'reason' then d.reason
            when 'node' then d.node_class when 'server' then d.server

@@ -1,5 +1,6 @@
 -- One dead letter with all that tells what was asked and what was posted. `posted_no` is the newest submit that may have
--- left us (12 = withdrawn). Locks: none. Index: jobs_pkey, submits_pkey, job_assets_job, batch_rows_job.
+-- left us (12 = withdrawn). Locks: none. Index: jobs_pkey, submits_pkey, job_assets_job, batch_rows_job, assets_pkey,
+-- attempts_pkey, job_specs_pkey.
 select d.*, s.workflow, s.params, j.error -> 'traceback' as traceback,
        coalesce(s.set_values, (
            select r."set" from genflow.batch_rows as r where r.batch_id = d.batch_id and r.job_id = d.root_id limit 1

@@ -1,5 +1,5 @@
 -- A page of dead letters that match, the latest first, below the cursor (`before`, `before_id`).
--- Locks: none. Index: jobs_dead.
+-- Locks: none. Index: jobs_dead, attempts_pkey, job_specs_pkey.
 select d.*
 from genflow.dead_letters as d
 where d.tenant_id = %(tenant)s

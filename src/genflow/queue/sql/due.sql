@@ -1,5 +1,5 @@
 -- Jobs whose back-off is over become queued again and keep their place; those of a paused batch are set aside until it
--- goes on. Locks: the promoted rows. Index: jobs_due, batches_pkey.
+-- goes on. Locks: the promoted rows. Index: jobs_due, batches_pkey, jobs_pkey.
 with ripe as materialized (
     select id, exists (select 1 from genflow.batches as b where b.id = jobs.batch_id and b.state = 2) as paused
     from genflow.jobs

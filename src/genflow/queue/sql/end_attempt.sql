@@ -2,7 +2,7 @@
 -- (1 waiting, 2 queued, 11 failed, 12 canceled) in one transaction, so that a crash can't run a dead letter again.
 -- `avoid` makes another server better for the next attempt, `min_vram` one with more memory than these bytes.
 -- A job whose cancel was asked is canceled whatever the outcome. An abandoned submit leaves a stop chore.
--- Locks: the job's row (fence). Index: jobs_pkey, submits_pkey.
+-- Locks: the job's row (fence). Index: jobs_pkey, attempts_pkey, job_live_pkey, submits_one_open.
 with held as materialized (
     select id, cancel_at
     from genflow.jobs

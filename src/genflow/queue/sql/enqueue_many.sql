@@ -3,7 +3,7 @@
 -- `known` under its key, or as a job that came another way, with the newest job that it leads to and whether that has the
 -- same body; `full`; or none of these, where another transaction takes its key just now: ask again.
 -- The look-ups stand in laterals with a limit, so that each goes by its index: joined, the planner reads whole tables.
--- Locks: the keys' rows in key order. Index: jobs_live, job_keys_pkey, jobs_pkey, job_specs_root.
+-- Locks: the keys' rows in key order. Index: jobs_live, job_keys_pkey, jobs_pkey, job_specs_root, job_specs_pkey.
 with asked as materialized (
     select *
     from unnest(

@@ -1,6 +1,6 @@
 -- Jobs whose start-by passed before any run, and that have no open submit (a bound job may have one; read off the job's
 -- own row, which is read again once its lock is had). Kept from now for as long as others from their end.
--- Locks: the expired rows. Index: jobs_start_by.
+-- Locks: the expired rows. Index: jobs_start_by, jobs_pkey.
 with late as materialized (
     select id
     from genflow.jobs

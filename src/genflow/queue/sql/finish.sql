@@ -3,7 +3,7 @@
 -- since `began`, when the bytes began to come in, is refused (take_blobs.sql): that job stays as it is, without a state.
 -- Where two jobs bring the same bytes, the later began decides: it put them there anew, for both.
 -- Locks: the jobs' rows in the order of ids (fence), then the blobs' rows in hash order.
--- Index: jobs_pkey, blobs_pkey, assets_output.
+-- Index: jobs_pkey, blobs_pkey, assets_pkey, attempts_pkey, submits_pkey.
 with held as materialized (
     select j.id, j.tenant_id, j.cancel_at, j.attempt, j.submit_no, asked.place, asked.began
     from unnest(%(job)s::uuid[], %(token)s::bigint[], %(began)s::timestamptz[])

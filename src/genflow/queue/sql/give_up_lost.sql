@@ -1,7 +1,7 @@
 -- A server that a person had forgotten, or by rule (server_lost_after) one that nobody saw for so long, is taken as lost:
 -- its open submits are abandoned, their jobs go to any server, counted as resubmits, and a chore stops the old prompt
 -- should the server come back. Results that waited there to be collected are made anew where it was forgotten.
--- Locks: the freed rows, skipping those at work. Index: jobs_bound, submits_one_open.
+-- Locks: the freed rows, skipping those at work. Index: jobs_bound, submits_one_open, attempts_pkey, jobs_pkey.
 with stranded as materialized (
     select j.id
     from genflow.jobs as j

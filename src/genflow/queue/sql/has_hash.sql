@@ -1,4 +1,4 @@
--- Whether this tenant has an asset of these bytes. Locks: none. Index: assets_blob.
+-- Whether this tenant has an asset of these bytes. Locks: none. Index: assets_blob, blobs_pkey.
 select 1 as found
 from genflow.assets as a
 join genflow.blobs as b on b.hash = a.blob_hash and b.state = 1

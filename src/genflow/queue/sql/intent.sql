@@ -2,7 +2,8 @@
 -- cancel is asked, the start-by has passed, or no slot of the server is free, the server is quarantined or draining, or a
 -- chore is stopping an earlier submit of the job there. Several for one server take different slots; those of two
 -- workers meet in the unique index, in the order of slots.
--- Locks: the jobs' rows in the order of ids (fence). Index: jobs_pkey, submits_slot, submits_one_open, servers_pkey.
+-- Locks: the jobs' rows in the order of ids (fence). Index: jobs_pkey, submits_slot, servers_pkey, attempts_pkey,
+-- chores_job.
 with asked as materialized (
     select *
     from unnest(

@@ -1,5 +1,5 @@
 -- A page of jobs, newest first, below the cursor `before`: those in one of the states, shown as one of the statuses, with
--- all of the labels. Locks: none. Index: jobs_list; for labels job_specs_labels, for live states jobs_live.
+-- all of the labels. Locks: none. Index: jobs_list, job_specs_labels, jobs_live, job_specs_pkey, jobs_pkey.
 select j.id, j.seq, j.state, j.cancel_at, j.executing_at, j.created_at, j.ended_at, j.attempt, j.takeovers,
        j.resubmits, j.error ->> 'code' as error_code, s.metadata,
        greatest(j.created_at, j.executing_at, j.cancel_at, j.ended_at) as changed_at

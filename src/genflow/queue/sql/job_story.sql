@@ -1,5 +1,5 @@
--- One job's own story: its attempts and submits, and why it waits. Locks: none. Index: jobs_pkey, the two primary
--- keys; worker_servers is small.
+-- One job's own story: its attempts and submits, and why it waits. Locks: none. Index: jobs_pkey, assets_output,
+-- attempts_pkey, job_specs_pkey, submits_pkey.
 select j.id, j.state, j.step, j.token, j.worker_id, j.attempt, j.takeovers, j.resubmits, j.collects, j.moved, j.doubled,
        nullif(j.run_at, 'infinity') as run_at, j.start_by, j.lease_until, j.executing_at, j.cancel_at, j.created_at, j.ended_at, j.error,
        j.requeued_as, s.requeued_from, coalesce(s.root_id, j.id) as root_id, s.params, s.set_values, s.metadata,

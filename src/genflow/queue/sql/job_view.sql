@@ -1,6 +1,6 @@
 -- Jobs as the API shows them, outputs included; of one tenant, or (null) of those that were found to be theirs before.
 -- The time of one that is live moves on once half of it went by; it begins with the end.
--- Locks: none. Index: jobs_pkey, jobs_claim, assets_output.
+-- Locks: none. Index: jobs_pkey, jobs_claim, assets_output, job_live_pkey, job_specs_pkey, submits_pkey.
 select j.id, j.state, j.cancel_at, j.executing_at, j.created_at, j.ended_at, j.error,
        case when j.state < 10 and j.expires_at < genflow.clock() + (j.expires_at - j.created_at) / 2
             then genflow.clock() + (j.expires_at - j.created_at) else j.expires_at end as expires_at,

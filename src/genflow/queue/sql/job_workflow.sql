@@ -1,4 +1,5 @@
--- The workflow as it was sent, and the files that it names. Locks: none. Index: job_specs_pkey, job_assets_job.
+-- The workflow as it was sent, and the files that it names. Locks: none. Index: job_specs_pkey, job_assets_job,
+-- assets_pkey, jobs_pkey.
 select s.workflow,
        coalesce((select json_agg(json_build_object('id', a.id, 'hash', encode(a.blob_hash, 'hex'), 'name', a.name,
                                                    'content_type', a.content_type, 'size', a.size))

@@ -1,6 +1,6 @@
 -- What the finished nodes of a failed run gave is kept beside the failure, marked, for the job that is about to end. What
 -- clean-up is deleting, or has since `began`, is left out. Locks: the job's row (fence), then the blobs' rows in hash order.
--- Index: jobs_pkey, blobs_pkey, assets_output.
+-- Index: jobs_pkey, blobs_pkey, assets_pkey.
 with held as materialized (
     select id, tenant_id, cancel_at, submit_no
     from genflow.jobs

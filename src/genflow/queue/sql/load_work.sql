@@ -1,4 +1,5 @@
--- What the holder of a job needs to go on after its last checkpoint. Locks: none. Index: the primary keys.
+-- What the holder of a job needs to go on after its last checkpoint. Locks: none. Index: assets_pkey, attempts_pkey,
+-- job_assets_job, job_secrets_pkey, job_specs_pkey, jobs_pkey, server_file_refs_job, server_files_pkey, submits_pkey.
 select j.id, j.step, j.attempt, j.takeovers, j.resubmits, j.collects, j.cancel_at, j.executing_at, j.server_id,
        extract(epoch from genflow.clock() - j.created_at)::float8 as age_s,
        s.workflow, s.policy, (select x.sealed from genflow.job_secrets as x where x.job_id = j.id) as sealed,

@@ -1,5 +1,5 @@
 -- Batches past their time without a live job, and their rows. Few at a time: each may have very many rows.
--- Locks: the batches' rows, skipping those at work. Index: batches_prune, jobs_batch, batch_rows_pkey.
+-- Locks: the batches' rows, skipping those at work. Index: batches_prune, jobs_batch, batches_pkey, jobs_live.
 with old as materialized (
     select b.id
     from genflow.batches as b

@@ -1,5 +1,5 @@
 -- Idempotency keys past their time. Ids that a file or a message gave have none: a known id runs nothing.
--- Locks: the keys' rows, skipping those at work. Index: job_keys_expire.
+-- Locks: the keys' rows, skipping those at work. Index: job_keys_expire, job_keys_pkey.
 with old as materialized (
     select tenant_id, scope, key
     from genflow.job_keys

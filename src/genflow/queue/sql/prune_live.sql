@@ -1,4 +1,5 @@
--- Live progress that nobody watches any more. Locks: the rows, skipping those at work. The table is small: no index.
+-- Live progress that nobody watches any more. Locks: the rows, skipping those at work. Whole: job_live. It has a row
+-- a job that is watched. Index: job_live_pkey.
 with old as materialized (
     select job_id
     from genflow.job_live

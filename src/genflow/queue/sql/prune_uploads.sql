@@ -1,5 +1,5 @@
 -- Uploads past their time that no live job refers to. A minute late: a submit that still saw one has committed by then.
--- Locks: the assets' rows, skipping those at work. Index: assets_expire, job_assets_pkey, jobs_pkey.
+-- Locks: the assets' rows, skipping those at work. Index: assets_expire, job_assets_pkey, assets_pkey, jobs_pkey.
 with old as materialized (
     select a.id
     from genflow.assets as a
@@ -8,7 +8,7 @@ with old as materialized (
           select 1
           from genflow.job_assets as r
           join genflow.jobs as j on j.id = r.job_id
-          where r.asset_id = a.id and j.state < 10)
+          where r.asset_id = a.id and j.state + 0 < 10)
     order by a.expires_at
     limit %(limit)s
     for update skip locked

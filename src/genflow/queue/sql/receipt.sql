@@ -13,7 +13,7 @@ with held as materialized (
     set state = 2, number = coalesce(held.number, u.number), client_id = coalesce(held.client_id, u.client_id),
         accepted_at = coalesce(u.accepted_at, genflow.clock())
     from held
-    where u.job_id = held.id and u.no = held.no and u.state = 1
+    where u.job_id = held.id and u.no = held.no and u.state + 0 = 1  -- + 0: by job, not by all open ones
 ), kept as (
     update genflow.jobs as j
     set step = 2, lease_until = greatest(j.lease_until, genflow.clock() + %(lease_s)s * interval '1 s')

@@ -2,7 +2,7 @@
 -- makes another one only with `again`; sent twice, the mark is this very job's. Nothing is made past queue_limit. In a
 -- paused batch it is set aside at once.
 -- The row is read again once its lock is had, so that of two at the same time the second one sees the first one's mark.
--- Locks: the dead letter's row. Index: jobs_pkey, jobs_live, batches_pkey.
+-- Locks: the dead letter's row. Index: jobs_pkey, jobs_live, batches_pkey, job_specs_pkey.
 with dead as materialized (
     select id, tenant_id, priority, batch_id, requeued_as
     from genflow.jobs

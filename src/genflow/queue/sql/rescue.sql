@@ -1,6 +1,6 @@
 -- Take jobs from holders whose lease ran out or whose hard deadline passed; past max_takeovers they are dead letters.
 -- Not for one lease after Postgres itself started: an outage of the database is no death of all workers.
--- Locks: the rescued rows, skipping those at work. Index: jobs_held, submits_one_open.
+-- Locks: the rescued rows, skipping those at work. Index: jobs_held, submits_one_open, job_specs_pkey, jobs_pkey.
 with expired as materialized (
     select j.id, j.cancel_at, j.step, (s.policy ->> 'max_takeovers')::int as max_takeovers,
            j.deadline_at < genflow.clock() as hung,

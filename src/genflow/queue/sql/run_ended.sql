@@ -1,5 +1,5 @@
 -- Checkpoint: these runs ended well and are to be collected; their slots are free from here, their attempts are spent. A
--- row for each job that is held. Locks: the jobs' rows in the order of ids (fence). Index: jobs_pkey, submits_pkey.
+-- row for each job that is held. Locks: the jobs' rows in the order of ids (fence). Index: jobs_pkey, submits_one_open.
 with held as materialized (
     select j.id, j.cancel_at, asked.*
     from unnest(

@@ -1,5 +1,5 @@
 -- These prompts were seen running: their jobs show as running from now on, and a hard deadline stands. A row for each
--- job that is held. Locks: the jobs' rows in the order of ids (fence). Index: jobs_pkey, submits_pkey.
+-- job that is held. Locks: the jobs' rows in the order of ids (fence). Index: jobs_pkey, submits_one_open.
 with held as materialized (
     select j.id, j.cancel_at, asked.place, asked.no, asked.deadline_s
     from unnest(%(job)s::uuid[], %(token)s::bigint[], %(no)s::int[], %(deadline_s)s::float8[])

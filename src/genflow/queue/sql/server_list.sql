@@ -1,5 +1,5 @@
 -- The fleet as the database knows it: each server with its open submits, the jobs that wait for it alone, and the workers
--- that saw it within `lately_s` seconds. Locks: none. Index: submits_slot, jobs_bound, chores_due; small tables else.
+-- that saw it within `lately_s` seconds. Locks: none. Index: submits_slot, jobs_bound, chores_due, jobs_pkey.
 select v.id, v.name, v.state, v.reason, v.quarantined_until, v.needs_run, v.boot, v.guard, v.slots, v.vram, v.tags, v.last_seen_at,
        (select count(*) from genflow.submits as u where u.server_id = v.id and u.state < 10) as open_submits,
        (select count(*)
@@ -8,7 +8,8 @@ select v.id, v.name, v.state, v.reason, v.quarantined_until, v.needs_run, v.boot
        (select count(*)
         from (select 1 from genflow.chores as c
               where c.kind = 'scrub' and c.server_id = v.id
-                and not exists (select 1 from genflow.jobs as j where j.id = c.job_id) limit 1000) as counted) as erasures_left,
+                and (select j.id from genflow.jobs as j where j.id = c.job_id) is null  -- one by one: joined, it reads all jobs
+              limit 1000) as counted) as erasures_left,
        coalesce((
            select json_agg(json_build_object('worker', w.name, 'healthy', ws.healthy, 'url', ws.url) order by w.name, w.id)
            from genflow.worker_servers as ws

@@ -1,5 +1,5 @@
 -- Who stops a run says so before the first call that stops it. The first reason stays; a take-back gives way to any.
--- Locks: the job's row (fence). Index: jobs_pkey, submits_pkey.
+-- Locks: the job's row (fence). Index: jobs_pkey, submits_one_open.
 with held as materialized (
     select id
     from genflow.jobs

@@ -1,5 +1,5 @@
 -- Give back jobs that this worker holds without knowing: the answer to a claim was lost with its connection.
--- Nobody works on them, so nothing was sent. Locks: the stray rows. Index: jobs_held.
+-- Nobody works on them, so nothing was sent. Locks: the stray rows. Index: jobs_held, jobs_pkey.
 with stray as materialized (
     select id
     from genflow.jobs

@@ -10,7 +10,7 @@
 --   recorded after gone: accepted only if `began` is later than gone, for then the bytes came after the deletion.
 --   recorded after the row of a gone blob was struck (bury_blobs.sql): an hour later, when no put from before is under way.
 -- One sweeper deletes at a time: a take is good for half of `lease_s`, on the sweeper's own clock, read before it was sent.
--- Locks: the blobs' rows, skipping those at work. Index: blobs_loose, blobs_going, assets_blob.
+-- Locks: the blobs' rows, skipping those at work. Index: blobs_loose, blobs_going, assets_blob, blobs_pkey.
 with loose as materialized (
     select hash
     from genflow.blobs

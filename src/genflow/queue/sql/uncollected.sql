@@ -1,5 +1,5 @@
 -- A run that ended, and whose server has been away through the whole collect window: nobody could even ask for its files.
--- Locks: the given up rows, skipping those at work. Index: jobs_bound, submits_pkey, attempts_pkey.
+-- Locks: the given up rows, skipping those at work. Index: jobs_bound, submits_pkey, attempts_pkey, jobs_pkey.
 with late as materialized (
     select j.id, j.attempt
     from genflow.jobs as j

@@ -1,6 +1,6 @@
 -- A job that ended needs its inputs on this server no longer, come whole or not: those that no other job refers to are to be emptied, and
 -- are never used again. Answers them, also those of an earlier try. Locks: the files' rows in name order.
--- Index: server_file_refs_job, server_files_pkey.
+-- Index: server_file_refs_job, server_files_pkey, server_file_refs_pkey.
 with named as materialized (
     select f.server_id, f.name, f.state
     from genflow.server_file_refs as r

@@ -12,12 +12,12 @@ with held as materialized (
     insert into genflow.server_files (server_id, name, hash, state)
     select %(server)s, files.name, files.hash, 4
     from held, files
-    on conflict do nothing
+    on conflict (server_id, name) do nothing
 ), referenced as (
     insert into genflow.server_file_refs (server_id, name, job_id)
     select %(server)s, files.name, held.id
     from held, files
-    on conflict do nothing
+    on conflict (server_id, name, job_id) do nothing
 )
 update genflow.jobs as j
 set lease_until = greatest(j.lease_until, genflow.clock() + %(lease_s)s * interval '1 s')
