@@ -119,7 +119,7 @@ def seen(test_server: TestServer) -> Iterator[Seen]:
         with psycopg.connect(conninfo, autocommit=True, prepare_threshold=None) as connection:
             for table in GROWING:
                 connection.execute(f"alter table genflow.{table} set (autovacuum_enabled = false)".encode())
-            # Statistics of all rows, not of a sample: between two indexes that cost the same a sample decides by chance.
+            # Of all rows, not of a sample: between two indexes that cost the same a sample decides by chance.
             connection.execute("set default_statistics_target = 300")
             connection.execute(FINISHED_JOBS.encode())
             connection.execute(FEW_LIVE.encode())
