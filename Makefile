@@ -20,7 +20,7 @@ K ?=
 ONLY ?=
 ARGS ?=
 
-.PHONY: help demo test check sdk bench chaos flake lock format docs install clean
+.PHONY: help demo test check sdk bench chaos mutants flake lock format docs install clean
 
 help: ## List the commands
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -47,6 +47,10 @@ bench: $(TOOLS) ## Measure the benchmarks' figures and write them into docs/benc
 chaos: $(TOOLS) ## Attack genflow and check every promise (MINUTES=60 longer, SEED=N another plan)
 	@scripts/system_rabbitmq.sh >/dev/null || true
 	$(BIN)/python -m chaos --minutes "$(MINUTES)" $(if $(SEED),--seed "$(SEED)") $(ARGS)
+
+mutants: $(TOOLS) ## Attack genflow with one rule broken, each of them in turn: chaos must see it (ARGS=name for one)
+	@scripts/system_rabbitmq.sh >/dev/null || true
+	$(BIN)/python -m chaos.mutants $(ARGS)
 
 flake: $(TOOLS) ## Run the tests matching K N times, stop at the first failure (make flake K=test_name N=20)
 	@scripts/flake.sh "$(K)" "$(N)"
