@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs pytest (arguments go to it), two processes unless JOBS says otherwise. The last line names what this machine could not run.
+# Runs pytest (arguments go to it), three processes unless JOBS says otherwise: on two cores, since promises mostly wait. The last line names what this machine could not run.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,7 +26,7 @@ for program in php chromium; do
     fi
 done
 
-.venv/bin/python -m pytest -n "${JOBS:-2}" --dist loadgroup "$@"
+.venv/bin/python -m pytest -n "${JOBS:-3}" --dist loadgroup "$@"
 status=$?
 
 if [ ${#not_run[@]} -eq 0 ]; then
