@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs pytest (arguments go to it), three processes unless JOBS says otherwise: on two cores, since promises mostly wait. The last line names what this machine could not run.
+# Runs pytest (arguments go to it), three processes unless JOBS says otherwise: promises mostly wait, also on two cores.
+# The last line names what this machine could not run.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
