@@ -155,6 +155,22 @@ async def test_a_model_that_is_there_later_is_found(bench: Bench) -> None:
     assert await claims(bench, two, abilities=abilities) == [job]
 
 
+async def test_a_look_says_that_nothing_waits_only_where_it_saw_all_classes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("genflow.queue.abilities.CLASSES", 2)
+    server = await bench.server()
+    await seen_with(bench, server, ["a", "b"])
+    abilities = Abilities(bench.writer)
+    assert await abilities.look() is False
+    for model in ("a", "b"):
+        await bench.enqueue(workflow=wants(model))
+    assert await abilities.look() is True
+    assert await abilities.look() is True, "no class comes after those two, and they are still there"
+    assert len(await claims(bench, server, limit=2, abilities=abilities)) == 2
+    assert [await abilities.look() for _ in range(2)][-1] is False
+
+
 async def test_a_class_that_no_server_can_run_waits_and_says_why(bench: Bench) -> None:
     one, two = await bench.server("one"), await bench.server("two")
     await seen_with(bench, one, ["a"])

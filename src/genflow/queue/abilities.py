@@ -99,9 +99,13 @@ class Abilities:
         self._of: dict[int, list[Ability]] = {}
         self._told: set[int] = set()
 
-    async def look(self) -> None:
-        """Read which classes are queued and how the servers are, and say once which class no known server can run."""
-        rows = await self._writer.write("queued_classes", {"after": self._after, "limit": CLASSES})
+    async def look(self) -> bool:
+        """Read which classes are queued and how the servers are, and say once which class no known server can run.
+
+        Whether anything may wait for any server: False once all classes were looked at and nothing is queued.
+        """
+        began = self._after
+        rows = await self._writer.write("queued_classes", {"after": began, "limit": CLASSES})
         self._after = rows[-1]["class_id"] if len(rows) == CLASSES else -1
         servers = [_server_of(row) for row in await self._writer.write("fleet_view", {"lately_s": LATELY_S})]
         self._servers = {server.id: server for server in servers}
@@ -110,6 +114,7 @@ class Abilities:
         await self._learn()
         self._of.clear()
         self._tell({row["class_id"]: row["head"] for row in rows})
+        return bool(rows) or began != -1
 
     def of(self, server_id: int) -> list[Ability]:
         """The queued classes that a server can run."""

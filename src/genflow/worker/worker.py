@@ -122,14 +122,15 @@ class Worker:
         """Claim until nothing is left to claim or nothing more may be held."""
         if not self._fleet.reachable:
             return  # a probe that is answered wakes this loop
+        waits = True
         if self._hinted and self._room > 1:
             # At once, of the classes that are known: a look takes as long as a claim. The last place is kept for what
             # belongs to a server already, which a queue that never empties would keep out.
             await self._claim_unbound()
         if self._hinted or boottime() - self._looked_at >= self._look_every_s:
             self._hinted, self._looked_at = False, boottime()
-            await self._abilities.look()
-        while not self._draining and await self._claim_bound() + await self._claim_unbound():
+            waits = await self._abilities.look()
+        while not self._draining and await self._claim_bound() + await self._claim_unbound(waits=waits):
             pass
         outages = self._tools.ledger.outages
         if outages != self._outages:
@@ -155,10 +156,13 @@ class Worker:
                 self._begin(claim, hold, server)
         return len(claimed)
 
-    async def _claim_unbound(self) -> int:
-        """One job for the best server that has one to take; where there is only one, for all of its free slots."""
+    async def _claim_unbound(self, *, waits: bool = True) -> int:
+        """One job for the best server that has one to take; where there is only one, for all of its free slots.
+
+        Unless it is known that nothing `waits`: the statement takes longer to plan than to run.
+        """
         choices = self._fleet.choices()
-        for server in choices:
+        for server in choices if waits else ():
             if self._room <= 0:
                 return 0
             lengths, able = self._fleet.lengths(), self._abilities.of(server.id)
