@@ -107,11 +107,7 @@ def _cancel(server: SimulatedServer, prompt_id: str) -> bool:
         if server.knobs.take("interrupt_ignored") is None:
             boot.bench.interrupt.set()
         return True
-    if (taken := boot.prompts.delete_pending(prompt_id)) is not None:
-        server.books.removed(prompt_id, taken.submit)
-        boot.worker.queue_updated()
-        return True
-    return False
+    return server.take_back(prompt_id)
 
 
 async def cancel_job(request: web.Request) -> web.Response:

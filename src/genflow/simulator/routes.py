@@ -157,9 +157,7 @@ async def post_queue(request: web.Request) -> web.Response:
             server.books.removed(item.prompt_id, item.submit)
         boot.worker.queue_updated()
     for prompt_id in body.get("delete", []):
-        if (taken := boot.prompts.delete_pending(prompt_id)) is not None:
-            server.books.removed(prompt_id, taken.submit)
-            boot.worker.queue_updated()
+        server.take_back(prompt_id)
     return web.Response()
 
 

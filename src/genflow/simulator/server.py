@@ -202,6 +202,15 @@ class SimulatedServer:
         restart: float | None = actions.get("restart")
         return restart
 
+    def take_back(self, prompt_id: str) -> bool:
+        """Take the first pending prompt of that id out of the queue; whether there was one."""
+        taken = self.boot.prompts.delete_pending(prompt_id)
+        if taken is None:
+            return False
+        self.books.removed(prompt_id, taken.submit)
+        self.boot.worker.queue_updated()
+        return True
+
     def stand(self, count: int) -> None:
         """Put `count` prompts of another client into the queue: for ever, or running `busy_for` seconds each."""
         seconds = self.knobs.get("busy_for")
