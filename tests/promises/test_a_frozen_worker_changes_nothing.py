@@ -85,6 +85,23 @@ async def test_woken_too_late(genflow: Service, place: str) -> None:
     assert story["takeovers"] == (0 if canceled or place == "download.after_commit" else 1)
 
 
+async def frozen_in_the_last_instructions(genflow: Service) -> tuple[Process, UUID]:
+    """A worker that stands still before its POST's last byte, and whose job that is."""
+    first = await genflow.worker("first", failpoints=f"{LAST_INSTRUCTIONS}=freeze")
+    job = await genflow.submit_portrait()
+    await first.frozen()
+    return first, job
+
+
+async def taken_over(genflow: Service, job: UUID, woken: str) -> None:
+    """A second worker has gone on with the job, so far that the first is to be woken now."""
+    second = await genflow.worker("second")
+    if woken == "in mid-run":
+        await until(lambda: works(genflow, second, job), "the second worker follows its own run")
+    else:
+        await genflow.succeeded(job)
+
+
 @pytest.mark.parametrize("woken", ["in mid-run", "after the end"])
 async def test_woken_in_the_last_instructions(genflow: Service, woken: str) -> None:
     """Its last byte leaves all the same. The run that comes of it, one at most, is detected and counted."""
@@ -92,14 +109,8 @@ async def test_woken_in_the_last_instructions(genflow: Service, woken: str) -> N
     for simulator in genflow.simulators:
         await simulator.knobs(hold=2 if woken == "in mid-run" else None)
     await genflow.api()
-    first = await genflow.worker("first", failpoints=f"{LAST_INSTRUCTIONS}=freeze")
-    job = await genflow.submit_portrait()
-    await first.frozen()
-    second = await genflow.worker("second")
-    if woken == "in mid-run":
-        await until(lambda: works(genflow, second, job), "the second worker follows its own run")
-    else:
-        await genflow.succeeded(job)
+    first, job = await frozen_in_the_last_instructions(genflow)
+    await taken_over(genflow, job, woken)
     [(result, attempts)] = await genflow.sql("select state, attempt from genflow.jobs where id = %s", job)
 
     first.thaw()
@@ -131,14 +142,8 @@ async def test_with_a_guard_the_last_instructions_run_nothing(genflow: Service, 
     (simulator,) = genflow.simulators
     await simulator.knobs(hold=2 if woken == "in mid-run" else None)
     await genflow.api()
-    first = await genflow.worker("first", failpoints=f"{LAST_INSTRUCTIONS}=freeze")
-    job = await genflow.submit_portrait()
-    await first.frozen()
-    second = await genflow.worker("second")
-    if woken == "in mid-run":
-        await until(lambda: works(genflow, second, job), "the second worker follows its own run")
-    else:
-        await genflow.succeeded(job)
+    first, job = await frozen_in_the_last_instructions(genflow)
+    await taken_over(genflow, job, woken)
     first.thaw()
     await until(lambda: first.said("not_held"), "the woken worker knows")
     await until(lambda: simulator.process.said(f"POST of prompt {job} was refused: stale"), "the guard refused it")
@@ -160,9 +165,7 @@ async def test_with_a_guard_a_late_post_comes_too_late_before_the_next_one_too(g
     await genflow.simulate_together(1, guard=True, **QUICK)
     (simulator,) = genflow.simulators
     await genflow.api()
-    first = await genflow.worker("first", failpoints=f"{LAST_INSTRUCTIONS}=freeze")
-    job = await genflow.submit_portrait()
-    await first.frozen()
+    first, job = await frozen_in_the_last_instructions(genflow)
     second = await genflow.worker("second", failpoints="submit.after_ask=freeze")
     await second.frozen()
     first.thaw()
@@ -178,9 +181,7 @@ async def test_a_guard_that_was_told_remembers_over_a_restart_of_its_server(genf
     await genflow.simulate_together(1, guard=True, **QUICK)
     (simulator,) = genflow.simulators
     await genflow.api()
-    first = await genflow.worker("first", failpoints=f"{LAST_INSTRUCTIONS}=freeze")
-    job = await genflow.submit_portrait()
-    await first.frozen()
+    _, job = await frozen_in_the_last_instructions(genflow)
     await genflow.worker("second")
     await genflow.succeeded(job)
     [(submit, token)] = await genflow.sql(

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 
 from genflow.postgres.embedded import EmbeddedPostgres
@@ -62,6 +63,8 @@ def quiet_database() -> Iterator[str]:
         try:
             with serving(server.start()) as databases:
                 conninfo = databases.create()
+                with psycopg.connect(conninfo, autocommit=True) as connection:
+                    connection.execute("create extension pg_walinspect")
                 yield conninfo
                 databases.drop(conninfo)
         finally:
@@ -71,15 +74,8 @@ def quiet_database() -> Iterator[str]:
 @pytest.fixture
 async def bench(quiet_database: str) -> AsyncIterator[Bench]:
     async with await open_pool(quiet_database, min_size=1, max_size=1) as pool:
-        await _run(pool, "create extension if not exists pg_walinspect")
         writer = DirectWriter(pool)
         yield Bench(pool, Queue(pool, queue_limit=1_000, retention_s=3600.0), Sweeps(writer, lease_s=0.0), writer)
-
-
-async def _run(pool: Any, query: str, *params: object) -> list[Row]:
-    async with pool.connection() as connection:
-        cursor = await connection.execute(query.encode(), params)
-        return await cursor.fetchall() if cursor.description else []
 
 
 async def wal_by_table(bench: Bench, since: str) -> Counter[str]:

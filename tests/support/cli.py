@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.forks import clean_environment
 from tests.support.service import GENFLOW
 
 LIMIT_S = 60.0
@@ -68,11 +68,10 @@ class Terminal:
 
     async def start(self, *words: str, **environment: str) -> Running:
         """Start a command."""
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("GENFLOW_")}
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             GENFLOW, *words, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, cwd=self.folder,
-            env=clean | {"GENFLOW_URL": self.url} | environment,
+            env=clean_environment() | {"GENFLOW_URL": self.url} | environment,
         )  # fmt: skip
         return Running(process)
 

@@ -127,15 +127,22 @@ async def _reader(fd: int) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]
     return reader, pipe
 
 
+def clean_environment() -> dict[str, str]:
+    """This process's environment without settings of genflow, for a process that gets its own."""
+    # Compiling the whole package anew at every start would be a third of a process's start-up.
+    dropped = ("GENFLOW_", "PYTHONDONTWRITEBYTECODE")
+    return {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+
+
 @contextmanager
 def fork_server() -> Iterator[ForkServer]:
     """A fork server that lives as long as the context."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    dropped = ("GENFLOW_", "PYTHONDONTWRITEBYTECODE")
-    env = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
     with ours, its:
         server = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.forks", str(its.fileno())], pass_fds=[its.fileno()], env=env
+            [sys.executable, "-m", "tests.support.forks", str(its.fileno())],
+            pass_fds=[its.fileno()],
+            env=clean_environment(),
         )
         its.close()
         try:

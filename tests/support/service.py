@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import signal
 import sys
@@ -23,7 +22,7 @@ import aiohttp
 import psycopg
 
 from genflow.failpoints import FAILPOINTS
-from tests.support.forks import ForkServer, Handle
+from tests.support.forks import ForkServer, Handle, clean_environment
 from tests.support.portraits import face_photo
 
 GENFLOW = Path(sys.executable).parent / "genflow"
@@ -195,10 +194,8 @@ class Service:
     ) -> Process:
         """A `genflow` process, once it says that it is ready; another program may start it."""
         log = self.folder / f"{name}-{len(self.processes)}.log"
-        # Compiling the whole package anew at every start would be a third of a process's start-up.
-        dropped = ("GENFLOW_", "PYTHONDONTWRITEBYTECODE")
-        clean = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
-        env = clean | {"GENFLOW_DATABASE_URL": self.database, "GENFLOW_DATA": str(self.folder)} | dict(env or {})
+        own = {"GENFLOW_DATABASE_URL": self.database, "GENFLOW_DATA": str(self.folder)}
+        env = clean_environment() | own | dict(env or {})
         handle: Handle
         with log.open("wb") as sink:
             if self.forks is not None and tuple(program) == (GENFLOW,):
