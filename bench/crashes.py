@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from importlib.metadata import version
 from typing import Any, Protocol
 from uuid import UUID
@@ -192,7 +193,7 @@ class Fire:
                     await target.acquire()  # what was struck before is up again, on both sides
                     if time.monotonic() - began > AT_MOST_S:
                         break
-                    striking.create_task(self._strike(fault)).add_done_callback(lambda _, held=target: held.release())
+                    striking.create_task(self._strike(fault)).add_done_callback(partial(_let_go, target))
             over.set()
             await jobs
 
@@ -309,3 +310,8 @@ async def _judge(side: Side, fire: Fire) -> tuple[int, int]:
         runs.append([(side.job_of(prompt, pages[prompt]), start, end) for prompt, start, end in log if end is not None])
         restarts.append(fire.restarts.get(server.url, []))
     return lost, doubled(runs, restarts, RUN_S)
+
+
+def _let_go(target: asyncio.Lock, _: object) -> None:
+    """What was struck is up again."""
+    target.release()

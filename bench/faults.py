@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from bench.levels import Run
+from chaos.plan import rounds
 
 KINDS: Mapping[str, int] = {"kill": 10, "freeze": 5, "restart": 4, "broker": 1}
 """How many of each in a round of twenty."""
@@ -30,7 +33,7 @@ class Fault:
 def schedule(seed: int, count: int) -> list[Fault]:
     """The faults of a seed, in order. The same seed is the same schedule. Pure."""
     rng = random.Random(seed)
-    kinds = _rounds(rng)
+    kinds = rounds(rng, KINDS)
     faults, at_s = [], 2.0
     for _ in range(count):
         kind = next(kinds)
@@ -38,17 +41,6 @@ def schedule(seed: int, count: int) -> list[Fault]:
         faults.append(Fault(round(at_s, 3), kind, rng.randrange(PAIR), round(seconds, 3)))
         at_s += rng.uniform(*BETWEEN_S)
     return faults
-
-
-def _rounds(rng: random.Random) -> Iterator[str]:
-    while True:
-        bag = [kind for kind, times in KINDS.items() for _ in range(times)]
-        rng.shuffle(bag)
-        yield from bag
-
-
-Run = tuple[str, float, float]
-"""Job, start and end of an execution, in milliseconds."""
 
 
 def doubled(

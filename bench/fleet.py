@@ -14,7 +14,7 @@ from typing import Any
 
 from bench import figures
 from bench.contestants import in_lanes
-from bench.levels import KNEE, RUN_S, Level, carries, knee
+from bench.levels import KNEE, RUN_S, Level, carries, idle_share, knee, span_ms
 from bench.machine import cpu_seconds
 from bench.place import place, verdict
 from tests.support.service import Process, Service, Simulator, until
@@ -99,12 +99,10 @@ async def _level(servers: int) -> Level:
     cpu = [now - then for now, then in zip(after, before, strict=True)]
     ran = [run for log in logs for run in log if run[2] is not None]
     jobs = len(ran)
-    first_ms, last_ms = min(start for _, start, _ in ran), max(end for *_, end in ran)
-    span_ms = last_ms - first_ms
     return Level(
         servers,
-        rate=jobs / (span_ms / 1000),
-        idle=1 - sum(end - start for _, start, end in ran) / (servers * span_ms),
+        rate=jobs / (span_ms(ran) / 1000),
+        idle=idle_share(ran, servers),
         postgres_s=cpu[0] / jobs,
         workers_s=sum(cpu[1 : 1 + len(workers)]) / jobs,
         simulators_s=sum(cpu[1 + len(workers) :]) / jobs,

@@ -12,6 +12,7 @@ from uuid import uuid4
 import aiohttp
 
 from bench import bare, figures
+from bench.levels import idle_share
 from bench.place import place, verdict
 from tests.support.service import Service, Simulator
 
@@ -47,8 +48,7 @@ async def _idle_share(sim: Simulator, work: Any) -> float:
     log = (await sim.get("/simulator/log"))[before:]
     if len(log) != JOBS:
         raise SystemExit(f"the server ran {len(log)} of {JOBS}")
-    busy = sum(end - start for _, start, end in log)
-    return 1.0 - busy / (max(end for *_, end in log) - min(start for _, start, _ in log))
+    return idle_share(log)
 
 
 async def _two_deep(genflow: Service, sim: Simulator) -> None:

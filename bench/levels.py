@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 RUN_S = 5.0
@@ -10,6 +11,20 @@ KNEE = 0.05
 """Idle share past which a fleet is more than a machine carries."""
 BUSY = 0.9
 """Share of a core, or of all, from which on it is what holds the others up."""
+
+
+Run = tuple[str, float, float]
+"""Prompt, start and end of an execution in a server's log, in milliseconds."""
+
+
+def span_ms(runs: Sequence[Run]) -> float:
+    """From the first start to the last end. Pure."""
+    return max(end for *_, end in runs) - min(start for _, start, _ in runs)
+
+
+def idle_share(runs: Sequence[Run], servers: int = 1) -> float:
+    """The share of that time in which the servers of these runs did nothing. Pure."""
+    return 1.0 - sum(end - start for _, start, end in runs) / (servers * span_ms(runs))
 
 
 @dataclass(frozen=True)

@@ -21,14 +21,15 @@ def fresh_database(*, on_disk: bool = False) -> Iterator[str]:
     """The conninfo of a migrated database on a server of its own; `on_disk` where each commit is to reach one."""
     with embedded(on_disk=on_disk) as admin, serving(admin) as server:
         conninfo = server.create()
-        _note_release(conninfo)
+        note_release(conninfo)
         try:
             yield conninfo
         finally:
             server.drop(conninfo)
 
 
-def _note_release(conninfo: str) -> None:
+def note_release(conninfo: str) -> None:
+    """Keep the release of the PostgreSQL there."""
     with psycopg.connect(conninfo) as connection:
         figures.ran_with("PostgreSQL", connection.info.parameter_status("server_version") or "")
 

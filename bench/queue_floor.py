@@ -10,19 +10,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from uuid import UUID, uuid4
+from uuid import uuid4
 
+from bench.ledger import make_known, work_off
 from bench.place import fresh_database, verdict_at_least
 from genflow.failures import Policy
 from genflow.postgres.pool import Pool, open_pool
-from genflow.protocol import HistoryEntry, Timing
-from genflow.queue import CoalescingWriter, DirectWriter, Hold, Ledger, Queue, Registry, RowWriter
-from genflow.queue.records import NewJob, StoredOutput
+from genflow.protocol import Timing
+from genflow.queue import CoalescingWriter, DirectWriter, Ledger, Queue, RowWriter
+from genflow.queue.records import NewJob
 
 JOBS, ROUNDS = 500, 3
 CONNECTIONS = 8
 SLOTS = 64
-ENTRY = HistoryEntry("success", None, {}, None, 0, 1_000, {})
 BOUND = 2.0
 
 FLOOR_SCHEMA = """
@@ -50,11 +50,11 @@ async def run() -> bool:
     plain, single, gathered = 0.0, 0.0, 0.0
     with fresh_database() as conninfo:
         async with await open_pool(conninfo, CONNECTIONS, CONNECTIONS) as pool:
-            await _prepare(pool)
+            await prepare_floor(pool)
             queue = Queue(pool, queue_limit=10 * JOBS, retention_s=3600.0)
             for _ in range(ROUNDS):
                 direct = DirectWriter(pool)
-                plain += await _floor(pool)
+                plain += await plain_floor(pool, JOBS, CONNECTIONS)
                 single += await _genflow(queue, direct, direct, gathered=False)
                 gathered += await _genflow(queue, direct, CoalescingWriter(direct), gathered=True)
     done = ROUNDS * JOBS
@@ -68,15 +68,17 @@ async def run() -> bool:
     return verdict_at_least("genflow to the same statements, each by itself", single / gathered, BOUND)
 
 
-async def _prepare(pool: Pool) -> None:
+async def prepare_floor(pool: Pool) -> None:
+    """Make the floor's table."""
     async with pool.connection() as connection:
         await connection.execute(FLOOR_SCHEMA)
 
 
-async def _floor(pool: Pool) -> float:
+async def plain_floor(pool: Pool, jobs: int, connections: int) -> float:
+    """The seconds that so many jobs take by plain single-row statements."""
     async with pool.connection() as connection:
         await connection.execute(
-            "insert into floor.jobs (id, state) select gen_random_uuid(), 2 from generate_series(1, %s)", [JOBS]
+            "insert into floor.jobs (id, state) select gen_random_uuid(), 2 from generate_series(1, %s)", [jobs]
         )
 
     async def lane() -> None:
@@ -89,7 +91,7 @@ async def _floor(pool: Pool) -> float:
                     await connection.execute(CHECKPOINT, [step, row["id"], row["token"]])
                 await connection.execute(FINISH, [row["id"], row["token"]])
 
-    return await _seconds(lane, CONNECTIONS)
+    return await _seconds(lane, connections)
 
 
 async def _genflow(queue: Queue, direct: DirectWriter, writer: RowWriter, *, gathered: bool) -> float:
@@ -100,30 +102,21 @@ async def _genflow(queue: Queue, direct: DirectWriter, writer: RowWriter, *, gat
         [NewJob(id=uuid4(), workflow="{}", body_hash=b"", policy=Policy()) for _ in range(JOBS)], scope="bench"
     )
     worker_id = uuid4()
-    await Registry(direct, worker_id).register_worker(name="bench", host="bench", version="0")
-    servers = []
-    for number in range(CONNECTIONS):  # a server each: lanes would take each other's slot
-        named = {"name": f"gpu{number}", "slots": SLOTS, "tags": [], "vram": None}
-        servers.append((await direct.write("register_server", named))[0]["id"])
+    # A server each: lanes would take each other's slot.
+    names = [f"gpu{number}" for number in range(CONNECTIONS)]
+    servers = await make_known(direct, worker_id, *names, slots=SLOTS)
     ledger = Ledger(writer, worker_id, Timing.from_lease(30.0), retention_s=3600.0)
-
-    async def work(hold: Hold, server: int) -> None:
-        intent = await ledger.intent(hold, submit=uuid4(), server_id=server, boot=None, slots=SLOTS)
-        await ledger.receipt(hold, intent.no, number=0.0, client_id="bench")
-        await ledger.running(hold, intent.no, deadline_s=60)
-        await ledger.run_ended(hold, intent.no, ENTRY)
-        await ledger.finish(hold, [_output(hold.job_id)])
 
     async def lane() -> None:
         server = servers.pop()
         while claimed := await ledger.claim_unbound(server, slots=SLOTS, limit=1):
-            await work(claimed[0][1], server)
+            await work_off(ledger, claimed[0][1], server, slots=SLOTS)
 
     async def worker() -> None:
         server, under_way = servers[0], set[asyncio.Task[None]]()
         while True:
             claimed = await ledger.claim_unbound(server, slots=SLOTS, limit=SLOTS - len(under_way))
-            under_way |= {asyncio.create_task(work(hold, server)) for _, hold in claimed}
+            under_way |= {asyncio.create_task(work_off(ledger, hold, server, slots=SLOTS)) for _, hold in claimed}
             if not under_way:
                 return
             ended, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
@@ -131,10 +124,6 @@ async def _genflow(queue: Queue, direct: DirectWriter, writer: RowWriter, *, gat
                 task.result()
 
     return await (_seconds(worker, 1) if gathered else _seconds(lane, CONNECTIONS))
-
-
-def _output(job_id: UUID) -> StoredOutput:
-    return StoredOutput(uuid4(), job_id.bytes * 2, job_id.bytes * 2, 1, "1", "images", 0, "a.png", "image", "image/png")
 
 
 async def _seconds(lane: Callable[[], Awaitable[None]], lanes: int) -> float:

@@ -22,7 +22,7 @@ import psycopg
 
 from bench import figures
 from bench.ledger import Lane
-from bench.place import verdict
+from bench.place import note_release, verdict
 from genflow.failures import Policy
 from genflow.postgres.embedded import EmbeddedPostgres
 from genflow.postgres.pool import Pool, open_pool
@@ -153,8 +153,7 @@ def _postgres(folder: Path) -> Iterator[str]:
     server = EmbeddedPostgres(folder / "data", state=folder / "state", settings=FILLING)
     try:
         conninfo = server.start()
-        with psycopg.connect(conninfo) as connection:
-            figures.ran_with("PostgreSQL", connection.info.parameter_status("server_version") or "")
+        note_release(conninfo)
         yield conninfo
     finally:
         server.stop()

@@ -20,8 +20,9 @@ from bench import figures
 from bench.celery_way.side import CeleryClient, celery_workers
 from bench.contestants import Bare, Contestant, Genflow, OldWay, Proxy
 from bench.false_ends import official_proxy
+from bench.levels import idle_share
 from bench.place import fresh_database, place, verdict
-from bench.queue_floor import CHECKPOINT, CLAIM, FINISH, FLOOR_SCHEMA
+from bench.queue_floor import plain_floor, prepare_floor
 from genflow.postgres.pool import open_pool
 from tests.support.rabbit import programs, running_broker
 
@@ -113,27 +114,12 @@ async def _rate(each: Contestant) -> float:
 async def _idle_share(each: Contestant) -> float:
     before = len(await each.server.get("/simulator/log"))
     await each.pictures([workflow(2_000 + number, RUN_S) for number in range(BACKLOG)])
-    log = (await each.server.get("/simulator/log"))[before:]
-    busy = sum(end - start for _, start, end in log)
-    return float(1.0 - busy / (max(end for *_, end in log) - min(start for _, start, _ in log)))
+    return idle_share((await each.server.get("/simulator/log"))[before:])
 
 
 async def _floor() -> float:
     """Jobs/s of the six single-row statements that a job needs at least, on a connection for each prompt at a time."""
     with fresh_database() as conninfo:
         async with await open_pool(conninfo, FLOOR_CONNECTIONS, FLOOR_CONNECTIONS) as pool:
-            async with pool.connection() as connection:
-                await connection.execute(FLOOR_SCHEMA)
-                fill = "insert into floor.jobs (id, state) select gen_random_uuid(), 2 from generate_series(1, %s)"
-                await connection.execute(fill, [FLOOR_JOBS])
-
-            async def lane() -> None:
-                async with pool.connection() as connection:
-                    while row := await (await connection.execute(CLAIM)).fetchone():
-                        for step in range(1, 5):
-                            await connection.execute(CHECKPOINT, [step, row["id"], row["token"]])
-                        await connection.execute(FINISH, [row["id"], row["token"]])
-
-            began = time.perf_counter()
-            await asyncio.gather(*(lane() for _ in range(FLOOR_CONNECTIONS)))
-            return FLOOR_JOBS / (time.perf_counter() - began)
+            await prepare_floor(pool)
+            return FLOOR_JOBS / await plain_floor(pool, FLOOR_JOBS, FLOOR_CONNECTIONS)

@@ -113,7 +113,7 @@ def plan(seed: int, minutes: float, *, broker: bool = True) -> Plan:
     return Plan(seed, minutes, active_s, faults, wishes)
 
 
-def _rounds(rng: random.Random, weights: Mapping[str, int], without: Sequence[str]) -> Iterator[str]:
+def rounds(rng: random.Random, weights: Mapping[str, int], without: Sequence[str] = ()) -> Iterator[str]:
     """Kinds for ever: each as often as its weight in every round, in an order of its own."""
     while True:
         bag = [kind for kind, weight in weights.items() for _ in range(weight) if kind not in without]
@@ -122,8 +122,8 @@ def _rounds(rng: random.Random, weights: Mapping[str, int], without: Sequence[st
 
 
 def _faults(rng: random.Random, active_s: float, broker: bool) -> Iterator[Fault]:
-    kinds = _rounds(rng, FAULTS, () if broker else ("broker",))
-    answers = _rounds(rng, dict.fromkeys(ANSWERS, 1), ())  # in turns too, so that a run of three minutes has them all
+    kinds = rounds(rng, FAULTS, () if broker else ("broker",))
+    answers = rounds(rng, dict.fromkeys(ANSWERS, 1))  # in turns too, so that a run of three minutes has them all
     at_s, no = 2.0, 0
     while at_s < active_s:
         no += 1
@@ -181,7 +181,7 @@ def _armed(rng: random.Random, target: str) -> str:
 
 
 def _wishes(rng: random.Random, active_s: float, broker: bool) -> Iterator[Wish]:
-    kinds = _rounds(rng, WISHES, () if broker else MESSAGES)
+    kinds = rounds(rng, WISHES, () if broker else MESSAGES)
     at_s, no = 0.5, 0
     while at_s < active_s:
         no += 1
